@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Progress never goes back, and a cache that receives only progress still drops old
+// Progress never decreases, and a cache that receives only progress still drops old
 // batches.
 func TestAQuietCacheForgetsWhatIsTooOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestAQuietCacheForgetsWhatIsTooOld(t *testing.T) {
 		last++
 		before := c.Status()
 		if len(applied) != batches+1 || before.Batches != batches+1 || before.Events != batches+2 {
-			t.Errorf("%d batches were told of; counted %d, with %d events", len(applied), before.Batches, before.Events)
+			t.Errorf("%d batches were reported as applied; counted %d, with %d events", len(applied), before.Batches, before.Events)
 		}
 		if before.WindowBatches != batches+1 || before.Roots == 0 || before.Tombstones != 2 {
 			t.Errorf("before: %+v", before)
@@ -41,7 +41,7 @@ func TestAQuietCacheForgetsWhatIsTooOld(t *testing.T) {
 			t.Errorf("progress went from %d to %d", last+5, at)
 		}
 		time.Sleep(time.Hour)
-		c.advance(last + 2) // nothing new, and time has passed
+		c.advance(last + 2) // nothing new, but time has passed
 		after := c.Status()
 		if after.Progress != last+5 {
 			t.Errorf("progress went back to %d", after.Progress)

@@ -19,7 +19,7 @@ func TestHistoryAgreesWithAState(t *testing.T) {
 	del := func(key string, r kv.Revision) kv.Event {
 		return kv.Event{Type: kv.Delete, KV: kv.NewKeyValue(kv.Fields{Key: []byte(key), ModRevision: r})}
 	}
-	// Complete from 10 up to 20: a was put, b put and deleted, c put twice.
+	// Complete from 10 to 20: a was put, b put and deleted, c put twice.
 	h := &Past{Progress: 20, Floor: 10}
 	for _, e := range []kv.Event{put("a", 11, "1"), put("b", 12, "1"), put("c", 13, "1"), del("b", 14), put("c", 18, "2")} {
 		h.Batches = append(h.Batches, &kv.Batch{Revision: e.KV.ModRevision(), Events: []kv.Event{e}})
@@ -52,8 +52,8 @@ func TestHistoryAgreesWithAState(t *testing.T) {
 	}
 }
 
-// A contradiction names every key to compare with etcd, with its held version: two
-// wrong keys mean a restore of etcd, one is a wrong byte.
+// A contradiction names every key to compare with etcd, with its cached version: two wrong
+// keys indicate a restore of etcd, a single one a flipped byte.
 func TestAContradictionClaimsWhatIsHeld(t *testing.T) {
 	h := &Past{Progress: 20, Floor: 10}
 	for _, e := range []kv.Event{put("a", 11), put("b", 12), del("b", 14), put("c", 18), put("e", 20)} {
@@ -111,7 +111,7 @@ func sameClaim(a, b kv.Claim) bool {
 	return a.Held == nil || bytes.Equal(a.Held.Encoded(), b.Held.Encoded())
 }
 
-// A contradiction of very many keys names some of them.
+// A contradiction with very many keys names only some of them.
 func TestClaimsAreBounded(t *testing.T) {
 	h := &Past{Progress: 100, Floor: 1}
 	present, absent := keytree.New(), keytree.New()

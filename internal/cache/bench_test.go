@@ -18,9 +18,9 @@ type sleeper struct {
 
 func (s *sleeper) Wake() { *s.woken = append(*s.woken, s.w) }
 
-// benchCache returns a cache with live keys and idle watchers: exact ones and
-// prefixes that hold none of its keys, and match watchers of every key that is
-// written. read makes the woken watchers read all pending events.
+// benchCache returns a cache with live keys and idle watchers: watchers of single keys and
+// prefixes that match none of its keys, and match watchers of every key that is written.
+// read makes the woken watchers read all pending events.
 func benchCache(b *testing.B, exact, prefix, match int) (c *Cache, read func() (deliveries int)) {
 	b.Helper()
 	c = loaded(small(nil), 1)
@@ -79,8 +79,8 @@ func benchEvents(revision kv.Revision, n int) []kv.Batch {
 	return out
 }
 
-// applied returns a function that applies the next event each time it is
-// called; making the events is not measured.
+// applied returns a function that applies the next event on each call; creating the events
+// is not measured.
 func applied(b *testing.B, c *Cache) func() {
 	var ready []kv.Batch
 	for _, e := range benchEvents(c.Progress()+1, 10_000) { // a state to begin with
@@ -98,9 +98,9 @@ func applied(b *testing.B, c *Cache) func() {
 	}
 }
 
-// BenchmarkAppend measures the writer's cost of an event: state, window, match and
-// wake; with match, the deliveries too, after which the watchers are idle
-// again. It must not depend on the number of watchers that do not match.
+// BenchmarkAppend measures the writer's cost of an event: state, window, match and wake;
+// with match also the deliveries, after which the watchers are idle again. It must not
+// depend on the number of watchers that do not match.
 func BenchmarkAppend(b *testing.B) {
 	for _, x := range []struct{ exact, prefix, match int }{
 		{0, 0, 0},
@@ -156,7 +156,7 @@ func BenchmarkLargeRevision(b *testing.B) {
 					})})
 				}
 				for _, w := range idle {
-					w.state.Store(c.win.next<<1 | idleBit) // as if it had read all there is
+					w.state.Store(c.win.next<<1 | idleBit) // as if it had read all batches
 				}
 				b.StartTimer()
 				c.apply(&large)
@@ -214,8 +214,8 @@ func BenchmarkMixed(b *testing.B) {
 	}
 }
 
-// BenchmarkApply is the same through Run, with a source that always has events:
-// the events per second that one shard can process.
+// BenchmarkApply measures the events per second that one shard can process, through Run and
+// with a source that always has events.
 func BenchmarkApply(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		b.Run(fmt.Sprintf("events=%d", n), func(b *testing.B) {
@@ -292,7 +292,7 @@ func BenchmarkFanout(b *testing.B) {
 				if revision > 0 {
 					deliveries += len(got)
 				}
-				if _, _, err := watchers[at].Next(got[:0]); err != nil { // and to sleep
+				if _, _, err := watchers[at].Next(got[:0]); err != nil { // the watcher becomes idle
 					b.Fatal(err)
 				}
 				events = got
@@ -339,8 +339,8 @@ func BenchmarkReplay(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleWatch measures the memory of an idle watch with its index entry,
-// without the bytes of its key.
+// BenchmarkIdleWatch measures the memory of an idle watch with its index entry, without the
+// bytes of its key.
 func BenchmarkIdleWatch(b *testing.B) {
 	const n = 100_000
 	heap := func() uint64 {

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// A watcher that never reads keeps nothing alive.
+// A watcher that is never read keeps no evicted batches in memory.
 func TestSlowWatcherPinsNothing(t *testing.T) {
 	cfg := small(nil)
 	cfg.WindowBytes, cfg.RootsBytes = 64<<10, 64<<10
@@ -29,7 +29,7 @@ func TestSlowWatcherPinsNothing(t *testing.T) {
 		if revision < 1000 {
 			early = append(early, weak.Make(&b))
 		}
-		if revision == 500 { // stops in the middle
+		if revision == 500 { // stops halfway
 			for {
 				var got kv.Revision
 				var err error
@@ -56,8 +56,8 @@ func TestSlowWatcherPinsNothing(t *testing.T) {
 	runtime.KeepAlive(read)
 }
 
-// A retired cache keeps its contents until it is released. Then a watcher whose client reads
-// nothing keeps only the window in memory, and still has its position.
+// A retired cache keeps its content until it is released. Afterwards, a watcher whose client
+// does not read keeps only the window in memory, and still has its position.
 func TestAReleasedCacheKeepsItsWindowOnly(t *testing.T) {
 	s := newScript()
 	c := New(small(s))
@@ -74,7 +74,7 @@ func TestAReleasedCacheKeepsItsWindowOnly(t *testing.T) {
 	}
 	stop()
 	if Inherit(all, false, c) == nil || len(c.Claims()) == 0 {
-		t.Error("what has ended is gone before it is released")
+		t.Error("an ended cache has no content before it is released")
 	}
 	position := slow.Position()
 	Release(c)
@@ -95,13 +95,13 @@ func TestAReleasedCacheKeepsItsWindowOnly(t *testing.T) {
 		t.Error(err)
 	}
 	if Inherit(all, false, c) != nil || c.Claims() != nil {
-		t.Error("there is something left to inherit")
+		t.Error("a released cache can still be inherited from")
 	}
-	c.held(func(*kv.KeyValue) bool { t.Error("a key is held"); return true })
+	c.held(func(*kv.KeyValue) bool { t.Error("a released cache still has a key"); return true })
 	runtime.KeepAlive(slow)
 }
 
-// A read while a cache ends returns its last contents or ErrRetired.
+// A read while a cache ends returns its last content or ErrRetired.
 func TestReadsWhileACacheIsReleased(t *testing.T) {
 	for range 100 {
 		c := loaded(small(nil), 10)
@@ -142,8 +142,8 @@ func TestReadsWhileACacheIsReleased(t *testing.T) {
 	}
 }
 
-// A delete of very many keys is one revision for watchers of one of them, of some
-// of them, and of all.
+// A delete of very many keys is one revision for watchers of one, of some, and of all of
+// them.
 func TestHugeRevision(t *testing.T) {
 	const keys, singles, prefixes = 50_000, 10_000, 1_000
 	c := loaded(small(nil), 10)
@@ -193,8 +193,8 @@ func TestHugeRevision(t *testing.T) {
 	}
 }
 
-// The writer appends as fast as it can, watchers go idle as often as they can: no
-// watcher misses a wakeup, and no event is delivered twice.
+// The writer appends and the watchers become idle as fast as they can: no wake-up is lost,
+// and no event is delivered twice.
 func TestSleepAndWakeRace(t *testing.T) {
 	const keys = 8
 	total := kv.Revision(150_000)

@@ -46,8 +46,8 @@ func TestDeletesAreKnownFromARevisionOn(t *testing.T) {
 	}
 }
 
-// The deletes since the ends of a leap are known; those since a revision inside of it are
-// not. The oldest of too many leaps is dropped with all deletes before its end.
+// The cache knows the deletes since the ends of a leap, but not since a revision inside it.
+// If there are too many leaps, the oldest is dropped with all deletes before its end.
 func TestPositionsAroundLeaps(t *testing.T) {
 	l := &changeLog{maxBytes: 1 << 20, maxAge: time.Hour}
 	now := time.Now()
@@ -96,6 +96,6 @@ func TestPositionsAroundLeaps(t *testing.T) {
 		bytes += int64(l.deletes[i].Size())
 	}
 	if l.bytes != bytes {
-		t.Errorf("%d bytes of deletes are counted, and %d are kept", l.bytes, bytes)
+		t.Errorf("counted %d bytes of deletes, want the %d that are kept", l.bytes, bytes)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// The kept deletes are bounded in bytes, by whole revisions. A client that was away
-// for longer gets an error, and the operator a log message.
+// The kept deletes are bounded in bytes, by whole revisions. A client that was away for
+// longer gets an error, and the cache logs a message.
 func TestDeletesAreForgottenForTheirBytes(t *testing.T) {
 	var log bytes.Buffer
 	cfg := small(nil)
@@ -31,7 +31,7 @@ func TestDeletesAreForgottenForTheirBytes(t *testing.T) {
 	}
 	var compacted *kv.CompactedError
 	if _, err := c.Changes(t.Context(), all, s.DeltaFloor-2, 0); !errors.As(err, &compacted) || compacted.Floor != s.DeltaFloor || compacted.Requested != s.DeltaFloor-1 {
-		t.Errorf("behind what is remembered: %v", err)
+		t.Errorf("since a revision before the kept deletes: %v", err)
 	}
 	changes, err := c.Changes(t.Context(), all, s.DeltaFloor-1, 0)
 	if err != nil || len(changes.Deleted) != s.Tombstones || len(changes.Changed) != 0 {
@@ -42,7 +42,7 @@ func TestDeletesAreForgottenForTheirBytes(t *testing.T) {
 		c.advance(revision)
 	}
 	if n := strings.Count(log.String(), "--tombstone-bytes"); n != 1 {
-		t.Errorf("said %d times:\n%s", n, log.String())
+		t.Errorf("logged %d times, want once:\n%s", n, log.String())
 	}
 }
 

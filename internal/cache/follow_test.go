@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// A list has the existing keys, not the deletes: a state without history is valid
-// at its revision only.
+// A list has the existing keys, but no deletes: a state without history is valid only at
+// its own revision.
 func TestStateWithoutHistoryHoldsAtItsRevisionOnly(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -110,8 +110,8 @@ func TestResumeAfterLoss(t *testing.T) {
 	}
 }
 
-// Updates out of turn are refused, and the source is asked again. Readers see none
-// of them.
+// The cache rejects updates that are out of order, and asks the source again. Readers see
+// none of these updates.
 func TestSourceOutOfTurn(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -169,9 +169,9 @@ func TestCompactedAtSource(t *testing.T) {
 		t.Fatalf("asked from %d", r.From)
 	}
 	if !c.Status().Ready || c.Progress() != 20 {
-		t.Errorf("the old state is not served while the new one loads: %+v", c.Status())
+		t.Errorf("the old state must be served while the new one loads: %+v", c.Status())
 	}
-	s.play(begin(19, 20)) // a state that is one revision older is refused
+	s.play(begin(19, 20)) // an older state is refused
 	if r := s.request(t); r.From != 0 {
 		t.Fatalf("asked again from %d", r.From)
 	}
@@ -196,7 +196,7 @@ func TestCompactedAtSource(t *testing.T) {
 	}
 }
 
-// A source that is behind the cache cannot move it back.
+// A source that lags behind the cache cannot move it back.
 func TestOlderStateIsRefused(t *testing.T) {
 	s := newScript()
 	c := New(small(s))
@@ -210,7 +210,7 @@ func TestOlderStateIsRefused(t *testing.T) {
 	}
 }
 
-// A source that always reports a compaction is not asked in a tight loop.
+// A source that always reports a compaction is not asked in a busy loop.
 func TestCompactedWithoutEnd(t *testing.T) {
 	s := newScript()
 	c := New(small(s))
@@ -266,7 +266,7 @@ func TestRetire(t *testing.T) {
 	waiting := watch(t, c, kv.Single("z"), 11, &waitWakes) // never pulled: active
 	waiting.WakeAt(100)
 	blocked := make(chan error, 2)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // or they would wait for ever
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // bounds the wait if they are not woken
 	defer cancel()
 	go func() { blocked <- c.WaitProgress(ctx, 1000) }()
 	go func() { _, err := c.At(ctx, 1000); blocked <- err }()
@@ -298,18 +298,18 @@ func TestRetire(t *testing.T) {
 		t.Errorf("Export: %v", err)
 	}
 	if c.Status().Ready {
-		t.Error("a retired cache says that it is ready")
+		t.Error("a retired cache reports that it is ready")
 	}
 	var late wakes
 	idle.WakeAt(1000)
 	c.WakeAt(1000, &late)
 	if late.n.Load() != 1 {
-		t.Error("who waits for a retired cache is not woken")
+		t.Error("a waiter of a retired cache was not woken")
 	}
 }
 
-// A watcher of quiet keys has all events up to the replacement of the window: it
-// misses only the leapt revisions, however often the window is replaced before it
+// A watcher of quiet keys has all events up to the replacement of the window: it misses
+// only the revisions of the leap, even if the window is replaced several times before it
 // calls Next.
 func TestQuietWatcherKeepsItsPositionWhenTheWindowIsReplaced(t *testing.T) {
 	for _, leaps := range []int{1, 5} {
@@ -340,17 +340,16 @@ func TestQuietWatcherKeepsItsPositionWhenTheWindowIsReplaced(t *testing.T) {
 			}
 		}
 		if got := drain(t, future); len(got) > 0 {
-			t.Errorf("the watcher of the future got %v", got)
+			t.Errorf("the watcher of a future revision got %v", got)
 		}
 		if future.from != 1000 {
-			t.Errorf("the watcher of the future wants %d", future.from)
+			t.Errorf("the watcher of a future revision waits for %d", future.from)
 		}
 	}
 }
 
-// One revision is missing between the held state and the deletes that the source has.
-// The cache finds that the key deleted in it is missing, and earlier positions remain
-// valid.
+// One revision is missing between the cache's state and the deletes of the source. The
+// cache finds that the key deleted in it is missing, and earlier positions remain valid.
 func TestLeapOverOneRevision(t *testing.T) {
 	s := newScript()
 	c := New(small(s))

@@ -16,7 +16,7 @@ func TestFreshness(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		steps []do
-		want  int // seconds; -1: not known
+		want  int // seconds; -1: unknown
 	}{
 		{"nothing heard", []do{reached(10)}, -1},
 		{"ahead of etcd as it was", []do{reached(10), observe(1, 10)}, 1},
@@ -50,13 +50,13 @@ func TestAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := loaded(small(nil), 10)
 		if _, known := c.Age(); known {
-			t.Error("the age is known before etcd was heard of")
+			t.Error("the age is known before the first answer of etcd")
 		}
 		began := time.Now()
 		time.Sleep(time.Second)
 		c.Observe(began, 12)
 		if _, known := c.Age(); known {
-			t.Error("the age is known before the progress is there")
+			t.Error("the age is known before the progress is reached")
 		}
 		c.advance(12)
 		time.Sleep(time.Second)

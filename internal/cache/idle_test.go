@@ -7,8 +7,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A cache without watchers, and without a read since the last call, is idle. It calls
-// arrived once when it is used again.
+// A cache without watchers that was not read since the last call is idle. It calls arrived
+// once when it is used again.
 func TestIdle(t *testing.T) {
 	c := loaded(small(nil), 10)
 	arrivals := 0
@@ -55,8 +55,8 @@ func TestIdle(t *testing.T) {
 	is("after a read of changes", false, 1)
 }
 
-// A deferring watcher is woken once, when the given number of bytes is pending, and when
-// the cache ends. It misses no events.
+// A deferring watcher is woken once when the given number of bytes is pending, and when the
+// cache ends. It misses no events.
 func TestDefer(t *testing.T) {
 	c := loaded(small(nil), 10)
 	var n wakes
@@ -92,7 +92,7 @@ func TestDefer(t *testing.T) {
 	}
 	deferred("by itself", 0, false)
 	if w.Defer(10 * size) {
-		t.Error("pending without events")
+		t.Error("Defer reports pending events, but there are none")
 	}
 	deferred("at first", 0, true)
 	less := apply(9)
@@ -104,12 +104,12 @@ func TestDefer(t *testing.T) {
 	is("with less again", 0, apply(9))
 	got := apply(9)
 	if !w.Defer(10 * size) {
-		t.Error("nothing pending with events")
+		t.Error("Defer reports no pending events")
 	}
 	is("when it defers again", 0, append(got, apply(9)...))
 	got = apply(5)
 	if !w.Defer(0) {
-		t.Error("nothing pending with events")
+		t.Error("Defer reports no pending events")
 	}
 	is("when it defers no more", 0, got)
 	is("and from then on", 1, apply(2))

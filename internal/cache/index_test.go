@@ -31,12 +31,12 @@ func TestIndexAgainstList(t *testing.T) {
 				list = list[:len(list)-1]
 				delete(live, w)
 				x.remove(w)
-				x.remove(w) // twice is once
+				x.remove(w) // the second call has no effect
 			}
 			if x.readers != len(live) || x.count != 2*len(live) {
-				t.Fatalf("%d watchers for %d watches, not %d", x.readers, x.count, len(live))
+				t.Fatalf("%d watchers and a count of %d, want %d watchers", x.readers, x.count, len(live))
 			}
-			keys := make([][]byte, 1+rng.IntN(5)) // one may be there twice
+			keys := make([][]byte, 1+rng.IntN(5)) // may contain a key twice
 			for i := range keys {
 				keys[i] = []byte(randomKey(rng))
 			}
@@ -45,7 +45,7 @@ func TestIndexAgainstList(t *testing.T) {
 			x.find(keys, func(e *watchers) {
 				for i, w := range e.list {
 					if found[w] || !live[w] || w.place != int32(i) || w.r != e.r {
-						t.Fatalf("%q: watcher of %v is found twice, dead, or in the wrong place", keys, w.r)
+						t.Fatalf("%q: watcher of %v is found twice, is closed, or is in the wrong place", keys, w.r)
 					}
 					found[w] = true
 				}
@@ -65,12 +65,12 @@ func TestIndexAgainstList(t *testing.T) {
 			x.remove(w)
 		}
 		if x.count != 0 || len(x.single) != 0 || len(x.byKey) != 0 || x.ranges != nil {
-			t.Error("something is left")
+			t.Error("the index is not empty")
 		}
 	}
 }
 
-// Ranges that are added in order do not turn the tree into a list.
+// Ranges that are added in order do not degrade the tree into a list.
 func TestIndexStaysShallow(t *testing.T) {
 	var x index
 	const n = 10_000
@@ -85,6 +85,6 @@ func TestIndexStaysShallow(t *testing.T) {
 		return 1 + max(depth(n.left), depth(n.right))
 	}
 	if d, most := depth(x.ranges), int(6*math.Log2(n)); d > most {
-		t.Errorf("depth %d over %d", d, most)
+		t.Errorf("depth %d exceeds %d", d, most)
 	}
 }

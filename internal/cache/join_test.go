@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// past is a history of the key k: its deletes below floor, and a delete at
-// every revision from floor on.
+// past returns a history of the key k: its deletes below floor, and a delete at every
+// revision from floor on.
 func past(deltaFloor, floor, progress kv.Revision) *Past {
 	h := &Past{Progress: progress, Floor: floor, DeltaFloor: deltaFloor}
 	for r := deltaFloor; r < floor; r++ {
@@ -40,8 +40,8 @@ func told(h *Past) string {
 	return fmt.Sprint("deletes from ", h.DeltaFloor, " ", deletes, ", batches from ", h.Floor, " ", batches)
 }
 
-// An older history is joined only without a gap between the two: one missing
-// revision is a gap.
+// An older history is joined only without a gap between the two. One missing revision is a
+// gap.
 func TestHistoriesJoinWithoutAGap(t *testing.T) {
 	for name, c := range map[string]struct {
 		newer, older *Past
@@ -67,8 +67,8 @@ func TestHistoriesJoinWithoutAGap(t *testing.T) {
 	}
 }
 
-// The united history of neighbours begins where both are complete, and ends at the
-// lower progress. They need a common revision, or must meet without a gap.
+// The united history of neighbours begins where both are complete, and ends at the lower
+// progress. They must share a revision or be adjacent.
 func TestNeighboursUniteWhereBothAreKnown(t *testing.T) {
 	for name, c := range map[string]struct {
 		a, b *Past
@@ -87,8 +87,8 @@ func TestNeighboursUniteWhereBothAreKnown(t *testing.T) {
 	}
 }
 
-// The floor is the oldest revision that a watch may start from, and it is
-// delivered. The revision below it is gone, and the error names the floor.
+// The floor is the oldest revision that a watch may start from, and the watch delivers it.
+// The revision below it is compacted, and the error names the floor.
 func TestTheFloorIsTheOldestRevisionToWatchFrom(t *testing.T) {
 	cfg := small(nil)
 	cfg.WindowBytes = 64 << 10
@@ -110,7 +110,7 @@ func TestTheFloorIsTheOldestRevisionToWatchFrom(t *testing.T) {
 	if _, _, err := behind.Next(nil); !errors.As(err, &compacted) || compacted.Requested != 2 || compacted.Floor != floor {
 		t.Errorf("a watcher that fell behind the floor %d: %v", floor, err)
 	}
-	// A watcher that has all events below the floor has missed none.
+	// A watcher at the floor has missed no events.
 	at := watch(t, c, all, floor, &wakes{})
 	for old := c.Floor(); c.Floor() == old; {
 		b := batch(c.Progress()+1, put("k", c.Progress()+1))
@@ -149,9 +149,9 @@ func (s *asked) Follow(_ context.Context, req kv.FollowRequest) iter.Seq2[kv.Upd
 	}
 }
 
-// A cache asks its source for the revision after its last one: after the history on
-// disk when it starts, after its progress when it resumes. A source that begins one
-// revision later leaves a gap, and is refused.
+// A cache asks its source for the revision after its last one: after the history on disk
+// when it starts, after its progress when it resumes. A source that begins one revision
+// later leaves a gap, and is refused.
 func TestAskForTheRevisionAfterTheLast(t *testing.T) {
 	s := &asked{begin: 10, more: []kv.Update{{Kind: kv.UpdateProgress, Revision: 12}}}
 	cfg := small(s)
@@ -173,18 +173,18 @@ func TestAskForTheRevisionAfterTheLast(t *testing.T) {
 			t.Errorf("resumed from %d, want 13", got.From)
 		}
 		if (err == nil) != x.ok {
-			t.Errorf("a source that begins behind %d: %v", x.begin, err)
+			t.Errorf("a source that begins after %d: %v", x.begin, err)
 		}
 	}
 }
 
-// The data is as fresh as an observation once its revision is reached, not one
-// revision earlier: with one observation, and with the second of two.
+// The data is as fresh as an observation once it reaches the observed revision, and not one
+// revision earlier. This holds for the only observation, and for the second of two.
 func TestFreshWithTheRevisionItself(t *testing.T) {
 	for name, c := range map[string]struct {
 		observed []kv.Revision // at 1 s, 2 s, …
 		reached  kv.Revision
-		want     time.Duration // 0: not known
+		want     time.Duration // 0: unknown
 	}{
 		"one before":              {[]kv.Revision{11}, 10, 0},
 		"the revision":            {[]kv.Revision{11}, 11, time.Second},
@@ -200,17 +200,17 @@ func TestFreshWithTheRevisionItself(t *testing.T) {
 			f.reached(9)
 			for i, r := range c.observed {
 				if !f.observe(time.Duration(i+1)*time.Second, r) {
-					t.Errorf("revision %d is there already", r)
+					t.Errorf("revision %d is already reached", r)
 				}
 			}
 			if f.reached(c.reached); f.known != (c.want > 0) || f.freshAt != c.want {
 				t.Errorf("known %v, as of %v; want %v", f.known, f.freshAt, c.want)
 			}
 			if f.observe(time.Minute, c.reached) || f.freshAt != time.Minute {
-				t.Errorf("a look at what is there: as of %v", f.freshAt)
+				t.Errorf("an observation of the current revision: as of %v", f.freshAt)
 			}
 			if !f.observe(time.Hour, c.reached+1) || f.freshAt != time.Minute {
-				t.Errorf("a look at one revision more: as of %v", f.freshAt)
+				t.Errorf("an observation of the next revision: as of %v", f.freshAt)
 			}
 		})
 	}

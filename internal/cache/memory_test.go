@@ -14,11 +14,11 @@ import (
 // mostPerKey is the maximum overhead of a key in bytes.
 const mostPerKey = 150
 
-// holdings is the memory of a cache, in bytes as the heap has them.
+// holdings is the memory of a cache, in bytes on the heap.
 type holdings struct {
-	items, state, index int // the key/values with their own bytes, the two trees
+	items, state, index int // the keys and values, and the two trees
 	rewritten           int // all of these after every key was written several times
-	window, roots       int // what they alone hold then
+	window, roots       int // the additional memory of both after that
 	status              Status
 }
 
@@ -81,14 +81,14 @@ func hold(tb testing.TB, keys, rounds int) (h holdings) {
 	return h
 }
 
-// The overhead of a key is within the bound, after a list and after many writes.
+// The memory per key stays within the bound, after a list and after many writes.
 func TestMemoryPerKey(t *testing.T) {
 	const keys = 20_000
 	h := hold(t, keys, 3)
 	t.Logf("%+v", h)
 	for when, bytes := range map[string]int{"after a list": h.items + h.state + h.index, "after writing each key thrice": h.rewritten} {
 		if per := bytes/keys - 320; per > mostPerKey {
-			t.Errorf("%s: %d bytes per key beside its own and its value's, %d are promised", when, per, mostPerKey)
+			t.Errorf("%s: %d bytes per key in addition to the key and its value, want at most %d", when, per, mostPerKey)
 		}
 	}
 }
@@ -115,10 +115,10 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// liveHeap returns the bytes that live on the heap.
+// liveHeap returns the size of the live heap in bytes.
 func liveHeap() int {
 	runtime.GC()
-	runtime.GC() // what the first one left in pools
+	runtime.GC() // frees the pools' leftovers of the first one
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int(m.HeapAlloc)

@@ -19,12 +19,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// store is a model of etcd: all revisions that ever existed, and the state at
-// each of them. It is a Source with the permitted faults of sources: it breaks off,
-// sends batches twice, and compacts.
+// store is a model of etcd: all revisions, and the state at each of them. It is a Source
+// with the permitted faults of sources: it breaks off, sends batches twice, and compacts.
 type store struct {
 	keys  []string
-	moves int // how many random steps until it is quiet
+	moves int // the number of random steps before it becomes quiet
 
 	mu      sync.RWMutex
 	current kv.Revision                          // guarded by mu
@@ -32,7 +31,7 @@ type store struct {
 	order   []kv.Revision                        // guarded by mu; keys of batches
 	states  map[kv.Revision]map[string]*versions // guarded by mu; by revision in order
 	now     map[string]*versions                 // guarded by mu
-	quiet   bool                                 // guarded by mu; there will be no further revision
+	quiet   bool                                 // guarded by mu; there are no further revisions
 
 	rng *rand.Rand // owned by Follow
 }
@@ -40,7 +39,7 @@ type store struct {
 // change is the change of one key.
 type change struct{ is, was *versions }
 
-// versions is one version of a key; nil where there is none.
+// versions is one version of a key; nil: none.
 type versions struct {
 	mod   kv.Revision
 	value string
@@ -57,7 +56,7 @@ func newStore(rng *rand.Rand, keys, moves int) *store {
 	return s
 }
 
-// grow makes one random revision.
+// grow adds one random revision.
 func (s *store) grow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +90,7 @@ func (s *store) grow() {
 	s.order = append(s.order, s.current)
 }
 
-// batch returns the revision as a source would send it.
+// batch returns a revision as a source sends it.
 func (s *store) batch(revision kv.Revision) kv.Batch {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -169,7 +168,7 @@ func (s *store) between(from, to kv.Revision) (out []kv.Revision) {
 // reach.
 func (s *store) start(req kv.FollowRequest, send func(kv.Update) bool) (sent kv.Revision, more bool) {
 	if req.From > 0 {
-		sent = max(0, req.From-1-kv.Revision(s.rng.IntN(10))) // some of it again
+		sent = max(0, req.From-1-kv.Revision(s.rng.IntN(10))) // repeats a part of it
 		return sent, send(begin(req.From-1, 0))
 	}
 	at, _ := s.head()
@@ -237,7 +236,7 @@ func (s *store) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.U
 			if s.moves--; s.moves == 0 {
 				s.mu.Lock()
 				s.quiet = true
-				s.current += 1000 // elsewhere; so that everybody comes where they wait for
+				s.current += 1000 // outside the range, so that all waiters reach their revision
 				s.mu.Unlock()
 				continue
 			}
@@ -304,7 +303,7 @@ func (x *client) watch() error {
 	}
 	x.stat.watches++
 	wake := wait.NewBell()
-	next := from // the first revision that has not been delivered or ruled out
+	next := from // the first revision that was neither delivered nor ruled out
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("watch of %v from %d, all before %d seen: "+format, append([]any{r, from, next}, args...)...)
 	}
@@ -332,7 +331,7 @@ func (x *client) watch() error {
 			revision, events, err = w.Next(events[:0])
 			if errors.As(err, &compacted) {
 				if compacted.Floor <= next || compacted.Requested >= compacted.Floor {
-					return fail("told without need: %w", err)
+					return fail("got an unnecessary compaction error: %w", err)
 				}
 				// A watcher that was idle has reached more than its last known progress.
 				if missing, _ := x.s.after(r, next); missing != 0 && missing < compacted.Requested {
@@ -388,7 +387,7 @@ func (x *client) compare(r kv.Range, next, revision kv.Revision, events []*kv.Ev
 		return fmt.Errorf("delivered %d, the next is %d", revision, want)
 	}
 	if len(events) != len(changes) {
-		return fmt.Errorf("revision %d: %d events of %d", revision, len(events), len(changes))
+		return fmt.Errorf("revision %d: got %d events, want %d", revision, len(events), len(changes))
 	}
 	x.stat.batches++
 	for _, e := range events {
@@ -399,7 +398,7 @@ func (x *client) compare(r kv.Range, next, revision kv.Revision, events []*kv.Ev
 		}
 		delete(changes, string(e.KV.Key()))
 		if e.KV.ModRevision() != revision || (e.Type == kv.Delete) != (c.is == nil) || (c.is != nil && string(e.KV.Value()) != c.is.value) {
-			return fmt.Errorf("revision %d: %s of %q is not what happened", revision, e.Type, e.KV.Key())
+			return fmt.Errorf("revision %d: %s of %q has the wrong content", revision, e.Type, e.KV.Key())
 		}
 		if (e.Prev != nil) != (c.was != nil) || (c.was != nil && (string(e.Prev.Value()) != c.was.value || e.Prev.ModRevision() != c.was.mod)) {
 			return fmt.Errorf("revision %d: previous value of %q is wrong", revision, e.KV.Key())
@@ -430,14 +429,14 @@ func (x *client) read(ctx context.Context) error {
 		return fmt.Errorf("read at %d: %w", revision, err)
 	}
 	if revision > 0 && snap.Revision != revision || snap.Revision < before && revision == 0 {
-		return fmt.Errorf("read at %d with progress %d brought %d", revision, before, snap.Revision)
+		return fmt.Errorf("read at %d with progress %d returned revision %d", revision, before, snap.Revision)
 	}
 	r, n := x.randomRange(), 0
 	want := x.s.at(snap.Revision)
 	snap.Ascend(r, func(item *kv.KeyValue) bool {
 		n++
 		if v := want[string(item.Key())]; v == nil || v.mod != item.ModRevision() || v.value != string(item.Value()) {
-			err = fmt.Errorf("read of %v at %d: %q is %v", r, snap.Revision, item.Key(), item)
+			err = fmt.Errorf("read of %v at %d: wrong %q: %v", r, snap.Revision, item.Key(), item)
 		}
 		return err == nil
 	})
@@ -447,7 +446,7 @@ func (x *client) read(ctx context.Context) error {
 		}
 	}
 	if n != 0 && err == nil {
-		err = fmt.Errorf("read of %v at %d: %+d keys", r, snap.Revision, n)
+		err = fmt.Errorf("read of %v at %d: number of keys differs by %+d", r, snap.Revision, n)
 	}
 	return err
 }
@@ -473,7 +472,7 @@ func (x *client) changesOf(ctx context.Context, r kv.Range, since, at kv.Revisio
 	switch {
 	case errors.As(err, &compacted):
 		if compacted.Floor <= since && compacted.Requested != at {
-			return fmt.Errorf("changes since %d, known from %d on: %w", since, floor, err)
+			return fmt.Errorf("changes since %d, available from %d on: %w", since, floor, err)
 		}
 		return nil
 	case errors.As(err, new(*kv.FutureError)) && since > progress:
@@ -489,21 +488,21 @@ func (x *client) changesOf(ctx context.Context, r kv.Range, since, at kv.Revisio
 	for _, item := range got.Changed {
 		k := string(item.Key())
 		if seen[k] || !r.Contains(k) || item.ModRevision() <= since {
-			return fmt.Errorf("changes of %v since %d at %d: %q of %d is there twice, or has no place there", r, since, got.Revision, k, item.ModRevision())
+			return fmt.Errorf("changes of %v since %d at %d: %q of %d is a duplicate or unexpected", r, since, got.Revision, k, item.ModRevision())
 		}
 		seen[k] = true
 		have[k] = &versions{mod: item.ModRevision(), value: string(item.Value())}
 	}
 	for _, k := range got.Deleted {
 		if seen[k] || !r.Contains(k) {
-			return fmt.Errorf("changes of %v since %d at %d: deleted %q is there twice, or has no place there", r, since, got.Revision, k)
+			return fmt.Errorf("changes of %v since %d at %d: deleted %q is a duplicate or unexpected", r, since, got.Revision, k)
 		}
 		seen[k] = true
 		delete(have, k)
 	}
 	for _, k := range x.s.keys {
 		if h, w := have[k], want[k]; r.Contains(k) && ((h == nil) != (w == nil) || h != nil && *h != *w) {
-			return fmt.Errorf("changes of %v since %d at %d make %q %v, it is %v", r, since, got.Revision, k, h, w)
+			return fmt.Errorf("changes of %v since %d at %d: %q is %v, want %v", r, since, got.Revision, k, h, w)
 		}
 	}
 	return nil
@@ -525,8 +524,8 @@ func TestAgainstModel(t *testing.T) {
 		{"tiny window", 4, 10, 5, 4000, 2 << 10},
 		{"many clients", 4, 60, 100, 2000, 4 << 20},
 	} {
-		// In a bubble the pauses between two sources cost nothing, and a lost
-		// wake-up shows at once.
+		// In a bubble, the pauses between two sources take no real time, and a lost wake-up
+		// shows at once.
 		bubble := func(t *testing.T) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(x.procs))
 			rng := testseed.Rand(t)
@@ -590,12 +589,12 @@ func TestAgainstModel(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want := s.at(current); snap.Len() != len(want) {
-				t.Errorf("%d keys of %d at the end", snap.Len(), len(want))
+				t.Errorf("%d keys at the end, want %d", snap.Len(), len(want))
 			}
 			var bytes int64
 			snap.Ascend(kv.Range{}, func(item *kv.KeyValue) bool { bytes += int64(item.Size()); return true })
 			if bytes += int64(st.Keys) * keytree.KeyOverhead; bytes != st.StateBytes {
-				t.Errorf("the state holds %d bytes, counted %d", bytes, st.StateBytes)
+				t.Errorf("the state has %d bytes, counted %d", bytes, st.StateBytes)
 			}
 		}
 		t.Run(x.name, func(t *testing.T) { synctest.Test(t, bubble) })

@@ -8,8 +8,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Any goroutine may call Position: an idle watcher does not lag; a watcher with
-// pending batches lags since the oldest of them was received.
+// Any goroutine may call Position: an idle watcher does not lag; a watcher with pending
+// batches lags since the arrival of the oldest one.
 func TestPosition(t *testing.T) {
 	cfg := small(nil)
 	cfg.WindowBytes = 32 << 10
@@ -50,7 +50,7 @@ func TestPosition(t *testing.T) {
 		b.Received = time.Unix(int64(revision), 0)
 		c.apply(&b)
 	}
-	// Its next batch has left the window: its position is the same.
+	// Its next batch has left the window, and its position stays the same.
 	first := slow.Position()
 	if first.Revision < 11 || first.Revision > 20 || !first.Since.Equal(time.Unix(int64(first.Revision)+1, 0)) || first.Newest != 1499 {
 		t.Errorf("behind the floor %d: %+v", c.Floor(), first)
@@ -60,13 +60,13 @@ func TestPosition(t *testing.T) {
 	is(slow, first.Revision, 5000, first.Since)
 	is(idle, 1499, 5000, time.Time{})
 	if _, _, err := idle.Next(nil); err == nil {
-		t.Error("a watcher before a gap does not miss it")
+		t.Error("a watcher below a gap got no error")
 	}
 	is(idle, 1499, 5000, time.Time{})
 }
 
-// A follower with all events up to the newest has all events up to the progress. Unknown
-// revisions count as events: those before the window, and those in a gap.
+// A follower with all events up to the newest also has all events up to the progress.
+// Unknown revisions count as events: revisions before the window, and revisions in a gap.
 func TestQuiet(t *testing.T) {
 	c := loaded(small(nil), 10)
 	is := func(since, progress kv.Revision) {
@@ -84,7 +84,7 @@ func TestQuiet(t *testing.T) {
 	c.advance(20)
 	is(15, 20)
 	older := puts(14, "a")
-	c.apply(&older) // it was here
+	c.apply(&older) // the range had this batch
 	c.advance(19)
 	is(15, 20)
 	c.load(keytree.New(), &Past{Progress: 50, Floor: 41, DeltaFloor: 41})

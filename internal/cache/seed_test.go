@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A shard is split. A watcher of the parent can resume on a child from any revision
-// that the parent could have served, and reads the same events there.
+// After a split, a watcher of the parent can resume on a child from any revision that the
+// parent could serve, and reads the same events.
 func TestSplitInheritsWindowAndState(t *testing.T) {
 	rng := testseed.Rand(t)
 	s := newScript()
@@ -41,10 +41,10 @@ func TestSplitInheritsWindowAndState(t *testing.T) {
 	follows(t, parent, 2005)
 	floor := parent.Floor()
 	if floor == 11 {
-		t.Fatal("the test wants a window that has moved")
+		t.Fatal("the test needs a window that has moved")
 	}
 	if Inherit(kv.Range{Start: "a"}, false, parent) == nil {
-		t.Error("an empty part is a part")
+		t.Error("an empty range inherits a seed")
 	}
 	stop()
 
@@ -84,7 +84,7 @@ func TestSplitInheritsWindowAndState(t *testing.T) {
 		_, err := child.Watch(r, floor-1, &wakes{})
 		var compacted *kv.CompactedError
 		if !errors.As(err, &compacted) || compacted.Floor != floor {
-			t.Errorf("below the parent's floor: %v", err)
+			t.Errorf("watch below the parent's floor: %v", err)
 		}
 		snap, err := child.At(t.Context(), 2005)
 		if err != nil {
@@ -126,8 +126,8 @@ func TestNothingToInherit(t *testing.T) {
 	}
 }
 
-// Two shards at different revisions are merged, and the shard ahead no longer has
-// its state at the revision of the other.
+// Two shards at different revisions are merged, and the shard ahead no longer has its state
+// at the other's revision.
 func TestTooFarApartToMerge(t *testing.T) {
 	left, right := small(nil), small(nil)
 	left.Range, right.Range = kv.Range{End: "m"}, kv.Range{Start: "m"}
@@ -136,19 +136,18 @@ func TestTooFarApartToMerge(t *testing.T) {
 	two := puts(12, "x")
 	b.apply(&two)
 	if Inherit(all, false, a, b) != nil {
-		t.Error("the state of revision 10 is nowhere")
+		t.Error("inherited, though no cache has the state of revision 10")
 	}
 	one := puts(12, "a")
 	a.apply(&one)
 	s := Inherit(all, false, a, b)
 	if s == nil || len(s.past.Batches) != 1 || len(s.past.Batches[0].Events) != 2 {
-		t.Fatalf("what both did at 12 is one revision: %+v", s)
+		t.Fatalf("the batches of both at 12 are not one: %+v", s)
 	}
 }
 
-// Shards are split, merged and cut differently many times, at random progress. Each
-// resulting cache agrees with the model: in its states, its window and its old
-// deletes.
+// Shards are split, merged and cut differently many times, at random progress. The states,
+// the window and the old deletes of each resulting cache agree with the model.
 func TestHeirsAgainstModel(t *testing.T) {
 	rng := testseed.Rand(t)
 	generations := 150
@@ -181,7 +180,7 @@ func TestHeirsAgainstModel(t *testing.T) {
 		for _, r := range somePartition(rng, s) {
 			seed := Inherit(r, false, caches...)
 			if seed == nil {
-				t.Fatalf("%v inherits nothing", r)
+				t.Fatalf("%v inherits no seed", r)
 			}
 			heirs = append(heirs, New(config(r, seed)))
 		}
@@ -223,8 +222,8 @@ func TestHeirsAgainstModel(t *testing.T) {
 	t.Logf("%d states of the past, %d replays", roots, reads)
 }
 
-// meet advances caches that have not reached the start of another one's window: no
-// cache can inherit from them (TestTooFarApartToMerge).
+// meet advances caches that have not reached the start of another cache's window, because
+// no cache can inherit from them (TestTooFarApartToMerge).
 func meet(s *store, caches []*Cache) {
 	for apart := true; apart; {
 		floor := kv.Revision(0)
@@ -257,7 +256,7 @@ func somePartition(rng *rand.Rand, s *store) []kv.Range {
 	return append(out, kv.Range{Start: start})
 }
 
-// advanceTo applies the events up to a revision to a cache that does not run.
+// advanceTo applies the events up to a revision to a cache that is not running.
 func advanceTo(s *store, c *Cache, revision kv.Revision) {
 	for _, at := range s.between(c.Progress()+1, revision) {
 		whole := s.batch(at)
@@ -389,8 +388,7 @@ func TestExportMakesAnEqual(t *testing.T) {
 	}
 }
 
-// Caches that together cover a range return its events, up to the lowest progress of
-// them.
+// Caches that together cover a range return its events, up to their lowest progress.
 func TestSinceIsOfOneMoment(t *testing.T) {
 	left, right := small(nil), small(nil)
 	left.Range, right.Range = kv.Range{End: "m"}, kv.Range{Start: "m"}
@@ -409,7 +407,7 @@ func TestSinceIsOfOneMoment(t *testing.T) {
 		{11, 13, []string{"12 b x y"}},
 		{12, 13, []string{"12 b x y"}},
 		{13, 13, nil},
-		{14, 13, nil}, // b has not come there
+		{14, 13, nil}, // b has not reached 14
 	} {
 		batches, progress, err := Since(whole, c.from, a, b)
 		var got []string
@@ -429,6 +427,6 @@ func TestSinceIsOfOneMoment(t *testing.T) {
 		t.Errorf("before the floor: %v", err)
 	}
 	if _, _, err := Since(whole, 11, a); !errors.Is(err, ErrNotReady) {
-		t.Errorf("of a half: %v", err)
+		t.Errorf("with one of the two caches: %v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Every kept revision equals a full copy taken at it, and no bound is exceeded.
+// Every kept revision equals a full copy of the state at it, and no bound is exceeded.
 func TestReadsAgainstCopies(t *testing.T) {
 	rng := testseed.Rand(t)
 	for _, bytes := range []int64{0, 20 << 10, 1 << 30} {
@@ -56,7 +56,7 @@ func TestReadsAgainstCopies(t *testing.T) {
 			var compacted *kv.CompactedError
 			if errors.As(err, &compacted) {
 				if read > 0 || compacted.Floor <= kv.Revision(revision) {
-					t.Fatalf("at %d, after %d could be read: %v", revision, read, err)
+					t.Fatalf("revision %d cannot be read, though %d could: %v", revision, read, err)
 				}
 				continue
 			}
@@ -79,7 +79,7 @@ func TestReadsAgainstCopies(t *testing.T) {
 		}
 		t.Logf("bound %d: %d of %d revisions can be read", bytes, read, len(copies)-1)
 		if bytes == 1<<30 && read != len(copies)-1 {
-			t.Error("not all could be read")
+			t.Error("not all revisions within the bound can be read")
 		}
 	}
 }

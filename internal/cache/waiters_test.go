@@ -40,7 +40,7 @@ func TestWakeAt(t *testing.T) {
 	}
 }
 
-// A waiter that is woken at a revision finds that progress has reached it.
+// A waiter that is woken for a revision finds that progress has reached it.
 func TestWakeAtFindsProgress(t *testing.T) {
 	c := loaded(small(nil), 10)
 	wake := wait.NewBell()
@@ -77,12 +77,11 @@ func TestWakeAtFindsProgress(t *testing.T) {
 	}
 }
 
-// Canceled waiters are removed, so that memory does not grow while the source is
-// away.
+// Canceled waiters are removed, so that memory does not grow without a source.
 func TestWaitersDoNotGrow(t *testing.T) {
 	c := loaded(small(nil), 10)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cause := errors.New("the client went away")
+	cause := errors.New("the client has disconnected")
 	done := make(chan error, 100)
 	for i := range cap(done) {
 		go func() { done <- c.WaitProgress(ctx, kv.Revision(100+i)) }()
@@ -126,7 +125,7 @@ func requested(req kv.FollowRequest) <-chan kv.Revision {
 	return want
 }
 
-// The source gets each request at once, and the next source the unanswered ones.
+// The source gets each request at once. The next source gets the unanswered requests.
 func TestDemand(t *testing.T) {
 	s := newScript()
 	c := New(small(s))
@@ -138,12 +137,12 @@ func TestDemand(t *testing.T) {
 	for _, revision := range []kv.Revision{20, 50, 30} {
 		w.WakeAt(revision)
 		if got := <-want; got != revision {
-			t.Errorf("the source is asked for %d, not for %d", got, revision)
+			t.Errorf("the source got a request for %d, want %d", got, revision)
 		}
 	}
 	want = requested(s.lose(t, errLost))
 	if got := <-want; got != 20 {
-		t.Errorf("the next source is asked for %d, not for the nearest", got)
+		t.Errorf("the next source got a request for %d, want the lowest revision", got)
 	}
 	s.play(begin(10, 0), ready(), progress(35))
 	testkit.Eventually(t, "the source is reminded", func() bool {
@@ -158,12 +157,12 @@ func TestDemand(t *testing.T) {
 	w.Close()
 	follows(t, c, 35)
 	if !c.Observe(time.Now(), 60) || c.Observe(time.Now(), 35) {
-		t.Error("who has everything up to 35 is behind 60, and not behind 35")
+		t.Error("at progress 35, want Observe to report that 60 is missing, and 35 is not")
 	}
 }
 
-// A merged window waits for its shards without a request: it has requested the revision before.
-// The next source gets a request for it.
+// A merged window has requested its revision before, and now waits for its shards without a
+// request. The next source gets a request for that revision.
 func TestTheNextSourceIsAskedForAnIdleWaiter(t *testing.T) {
 	s := newScript()
 	c := New(small(s))
@@ -176,15 +175,15 @@ func TestTheNextSourceIsAskedForAnIdleWaiter(t *testing.T) {
 	select {
 	case got := <-requested(s.lose(t, errLost)):
 		if got != 11 {
-			t.Errorf("the next source is asked for %d, not for the nearest", got)
+			t.Errorf("the next source got a request for %d, want the lowest revision", got)
 		}
 	case <-time.After(deadline):
-		t.Error("the next source is not asked")
+		t.Error("the next source got no request")
 	}
 }
 
-// WaitProgress, At and WakeAt send a request to the source, unless the revision is
-// reached. NotifyAt sends none.
+// WaitProgress, At and WakeAt send a request to the source, unless the revision is reached.
+// NotifyAt sends none.
 func TestWhoAsksTheSource(t *testing.T) {
 	c := loaded(small(nil), 10)
 	want := requested(kv.FollowRequest{Want: c.want.Load()})
@@ -201,24 +200,24 @@ func TestWhoAsksTheSource(t *testing.T) {
 	w := watch(t, c, all, 11, &wakes{})
 	w.NotifyAt(20)
 	if got := asked(); got != 0 {
-		t.Errorf("NotifyAt asks for %d", got)
+		t.Errorf("NotifyAt requests %d", got)
 	}
 	c.demandAgain()
 	if got := asked(); got != 0 {
-		t.Errorf("a reminder for NotifyAt asks for %d", got)
+		t.Errorf("a reminder for NotifyAt requests %d", got)
 	}
 	w.WakeAt(20)
 	if got := asked(); got != 20 {
-		t.Errorf("WakeAt asks for %d", got)
+		t.Errorf("WakeAt requests %d", got)
 	}
 	w.NotifyAt(20)
 	c.demandAgain()
 	if got := asked(); got != 20 {
-		t.Errorf("a reminder for WakeAt asks for %d", got)
+		t.Errorf("a reminder for WakeAt requests %d", got)
 	}
 	w.WakeAt(10)
 	if got := asked(); got != 0 {
-		t.Errorf("WakeAt of what is there asks for %d", got)
+		t.Errorf("WakeAt of a reached revision requests %d", got)
 	}
 	w.Close()
 	for name, wait := range map[string]func(context.Context){
@@ -230,10 +229,10 @@ func TestWhoAsksTheSource(t *testing.T) {
 		select {
 		case got := <-want:
 			if got != 30 {
-				t.Errorf("%s asks for %d", name, got)
+				t.Errorf("%s requests %d", name, got)
 			}
 		case <-time.After(deadline):
-			t.Errorf("%s does not ask", name)
+			t.Errorf("%s sends no request", name)
 		}
 		cancel()
 		<-done
@@ -242,21 +241,21 @@ func TestWhoAsksTheSource(t *testing.T) {
 	cancel()
 }
 
-// Waiting for a cache that is still being loaded must wait, not spin.
+// Waiting for a cache that is still being loaded blocks, and does not spin.
 func TestWaitBeforeLoaded(t *testing.T) {
 	c := New(small(nil))
 	var w wakes
 	c.WakeAt(0, &w)
 	if w.n.Load() != 0 {
-		t.Fatal("woken before there is a state")
+		t.Fatal("woken before the state is loaded")
 	}
 	c.load(keytree.New(), &Past{Floor: 1, DeltaFloor: 1})
 	if w.n.Load() != 1 {
-		t.Error("not woken once the state is there")
+		t.Error("not woken once the state is loaded")
 	}
 }
 
-// Callers without a watcher can wait in the same way, and cancel it.
+// A caller without a watcher can wait in the same way, and cancel the wait.
 func TestWakeAtWithoutWatcher(t *testing.T) {
 	c := loaded(small(nil), 10)
 	var there, taken, left wakes
@@ -271,7 +270,7 @@ func TestWakeAtWithoutWatcher(t *testing.T) {
 	if there.n.Load() != 1 || taken.n.Load() != 0 || left.n.Load() != 1 {
 		t.Errorf("woken %d %d %d, want 1 0 1", there.n.Load(), taken.n.Load(), left.n.Load())
 	}
-	forget() // it may come too late
+	forget() // may be called after the wakeup
 	c.WakeAt(30, &left)
 	c.retire()
 	if reached, retired := c.Reached(30); !reached || !retired || left.n.Load() != 2 {
@@ -282,14 +281,14 @@ func TestWakeAtWithoutWatcher(t *testing.T) {
 	}
 }
 
-// A source reports progress directly once the state is there.
+// A source reports progress directly once the state is loaded.
 func TestDirectProgress(t *testing.T) {
 	s := newScript()
 	c := New(small(s))
 	run(t, c)
 	req := s.request(t)
 	if req.Progress(5) {
-		t.Error("taken before the state is there")
+		t.Error("accepted before the state is loaded")
 	}
 	s.play(begin(10, 11), ready(), progress(11))
 	follows(t, c, 11)

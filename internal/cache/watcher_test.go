@@ -50,7 +50,7 @@ func TestWatchFrom(t *testing.T) {
 	}
 }
 
-// A watcher of future revisions, or one that has read all batches, does not fall
+// A watcher of future revisions, or a watcher that has read all batches, does not fall
 // behind when the window moves; a watcher that has not called Next does.
 func TestFallBehind(t *testing.T) {
 	cfg := small(nil)
@@ -59,7 +59,7 @@ func TestFallBehind(t *testing.T) {
 	var idleWakes, slowWakes wakes
 	idle := watch(t, c, kv.Single("idle"), 11, &idleWakes)
 	drain(t, idle)
-	fresh := watch(t, c, all, 5000, &wakes{}) // from beyond, not looked at yet
+	fresh := watch(t, c, all, 5000, &wakes{}) // starts above the newest revision, not read yet
 	slow := watch(t, c, kv.Single("a"), 11, &slowWakes)
 	for revision := kv.Revision(11); revision < 4000; revision++ {
 		b := puts(revision, "a")
@@ -67,7 +67,7 @@ func TestFallBehind(t *testing.T) {
 	}
 	floor := c.Floor()
 	if floor <= 12 {
-		t.Fatalf("the test wants a window that moves; floor %d", floor)
+		t.Fatalf("the test needs a window that moves; floor %d", floor)
 	}
 	if got := drain(t, idle); got != nil || idle.Progress() != 3999 || idleWakes.n.Load() != 0 {
 		t.Errorf("idle: %v, progress %d, woken %d", got, idle.Progress(), idleWakes.n.Load())
@@ -90,8 +90,8 @@ func TestFallBehind(t *testing.T) {
 	}
 }
 
-// A woken watcher whose batch has left the window misses that batch, and none before
-// it, because it has read those.
+// A woken watcher whose batch has left the window misses that batch. It does not miss the
+// batches before it, which it has read.
 func TestAWatcherBehindTheWindowKeepsItsPosition(t *testing.T) {
 	cfg := small(nil)
 	cfg.WindowBytes = 32 << 10
@@ -109,23 +109,23 @@ func TestAWatcherBehindTheWindowKeepsItsPosition(t *testing.T) {
 		c.apply(&b)
 	}
 	if c.Floor() <= at || woken.n.Load() != 1 {
-		t.Fatalf("the test wants %d to have left the window: floor %d, woken %d", at, c.Floor(), woken.n.Load())
+		t.Fatalf("the test needs revision %d to have left the window: floor %d, woken %d", at, c.Floor(), woken.n.Load())
 	}
-	const most = segmentBatches // what the window forgets at a time
+	const most = segmentBatches // the window drops so many batches at a time
 	if got := w.Progress(); got >= at || got < at-1-most {
 		t.Errorf("progress %d, want up to %d below %d", got, most, at)
 	}
 	_, _, err := w.Next(nil)
 	var compacted *kv.CompactedError
 	if !errors.As(err, &compacted) || compacted.Requested > at || compacted.Requested < at-most || compacted.Floor != c.Floor() {
-		t.Errorf("got %v, want it to miss %d", err, at)
+		t.Errorf("got %v, want an error that covers revision %d", err, at)
 	}
 	if got := w.Progress(); got != compacted.Requested-1 {
 		t.Errorf("progress %d, though %d is missing", got, compacted.Requested)
 	}
 }
 
-// A woken watcher is not woken again before it calls Next.
+// A woken watcher is not woken again until it calls Next.
 func TestOneWakeUntilRead(t *testing.T) {
 	c := loaded(small(nil), 10)
 	var n wakes
@@ -152,19 +152,19 @@ func TestOneWakeUntilRead(t *testing.T) {
 	}
 }
 
-// One batch comes after the reader's last check and before it goes idle, another
-// after that: the writer moves the idle watcher to the second batch, and the first
-// must not be lost.
+// One batch arrives after the reader's last check and before it becomes idle, another one
+// after that. The writer moves the idle watcher to the second batch, and the watcher must
+// still deliver the first.
 func TestNothingIsLostBetweenLookAndSleep(t *testing.T) {
 	c := loaded(small(nil), 10)
 	w := watch(t, c, kv.Single("a"), 11, &wakes{})
-	pos := c.view.Load().win.next // Next has looked: nothing there
+	pos := c.view.Load().win.next // Next has found nothing
 	first, second := puts(11, "a"), puts(12, "a")
 	c.apply(&first)
-	w.state.Store(pos<<1 | idleBit) // Next goes to sleep
+	w.state.Store(pos<<1 | idleBit) // Next becomes idle
 	c.apply(&second)
 	if w.staysIdle(pos) {
-		t.Fatal("sleeps though there is something")
+		t.Fatal("the watcher is idle with a pending batch")
 	}
 	if got := w.Progress(); got != 10 {
 		t.Errorf("progress %d before anything was delivered", got)
@@ -174,8 +174,8 @@ func TestNothingIsLostBetweenLookAndSleep(t *testing.T) {
 	}
 }
 
-// Between publishing a batch and waking its watchers, the writer may be delayed:
-// the idle watcher's progress does not cover the batch yet.
+// The writer may be delayed between publishing a batch and waking its watchers: the
+// progress of an idle watcher does not cover the batch yet.
 func TestProgressWaitsForTheWake(t *testing.T) {
 	c := loaded(small(nil), 10)
 	w := watch(t, c, kv.Single("a"), 11, &wakes{})
@@ -199,8 +199,8 @@ func TestProgressWaitsForTheWake(t *testing.T) {
 	}
 }
 
-// A watcher from the first revision of an etcd that was empty when the cache was
-// loaded misses no events.
+// A watcher from the first revision misses no events if etcd was empty when the cache was
+// loaded.
 func TestWatchFromTheFirstRevision(t *testing.T) {
 	c := loaded(small(nil), 1)
 	w := watch(t, c, all, 1, &wakes{})

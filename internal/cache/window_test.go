@@ -34,10 +34,10 @@ func (m fullWindow) check(v windowView) error {
 	if v.first < v.next && v.floor > v.at(v.first).Revision {
 		return fmt.Errorf("floor %d is above the first batch, %d", v.floor, v.at(v.first).Revision)
 	}
-	// Complete from the floor on.
+	// No batch at or above the floor is missing.
 	for i, b := range m.batches {
 		if b.Revision >= v.floor && m.first+uint64(i) < v.first {
-			return fmt.Errorf("floor %d, but %d is gone", v.floor, b.Revision)
+			return fmt.Errorf("floor %d, but the window lacks %d", v.floor, b.Revision)
 		}
 	}
 	return nil
@@ -63,9 +63,9 @@ func TestWindowAgainstHistory(t *testing.T) {
 			view  windowView
 			model fullWindow
 		}
-		var views []old                  // of readers that are slow
-		at := map[uint64]kv.Revision{}   // of every batch there was
-		ends := map[uint64]kv.Revision{} // of every window that was replaced
+		var views []old                  // of slow readers
+		at := map[uint64]kv.Revision{}   // of all batches
+		ends := map[uint64]kv.Revision{} // of all replaced windows
 		revision, now := kv.Revision(1), time.Now()
 		remembered, exact := 0, true // until some evicted positions are forgotten
 		for range 3000 {
@@ -95,7 +95,7 @@ func TestWindowAgainstHistory(t *testing.T) {
 				at[w.next-1] = revision
 				w.evict(now)
 				if w.bytes > w.maxBytes && len(w.segments) > 1 {
-					t.Fatalf("%d bytes of %d in %d segments", w.bytes, w.maxBytes, len(w.segments))
+					t.Fatalf("%d bytes in %d segments exceed the bound of %d", w.bytes, w.maxBytes, len(w.segments))
 				}
 			}
 			exact = exact && len(w.passed) >= remembered
@@ -109,11 +109,11 @@ func TestWindowAgainstHistory(t *testing.T) {
 				bytes += int64(v.at(seq).Size())
 			}
 			if bytes != w.bytes {
-				t.Fatalf("counted %d bytes of %d", w.bytes, bytes)
+				t.Fatalf("counted %d bytes, want %d", w.bytes, bytes)
 			}
 			w.evict(now)
 			if oldest := w.segments; len(oldest) > 1 && now.Sub(oldest[0].batches[oldest[0].n-1].Received) > w.maxAge {
-				t.Fatal("a segment is too old and still there")
+				t.Fatal("a segment is older than the maximum age")
 			}
 			v = w.view()
 			from := v.floor + kv.Revision(rng.IntN(int(max(1, revision-v.floor+3))))
@@ -126,12 +126,12 @@ func TestWindowAgainstHistory(t *testing.T) {
 			// The recorded progress of a watcher that has read all earlier batches is
 			// never too high, and at most a segment too low.
 			if got := v.passedBy(seq).reached; seq < v.first && (got >= revision || exact && at[seq-segmentBatches] > 0 && got < at[seq-segmentBatches]-1) {
-				t.Errorf("a watcher before revision %d has everything up to %d", revision, got)
+				t.Errorf("a watcher below revision %d has progress %d", revision, got)
 			}
 		}
 		for seq, revision := range ends {
 			if got := v.passedBy(seq).reached; got > revision || exact && got != revision {
-				t.Errorf("a watcher at the end of a window that went to %d has everything up to %d", revision, got)
+				t.Errorf("a watcher at the end of a window up to %d has progress %d", revision, got)
 			}
 		}
 		for _, o := range views {
@@ -163,11 +163,11 @@ func TestWindowHoldsHugeBatch(t *testing.T) {
 	w.append(&huge)
 	w.evict(huge.Received)
 	if v := w.view(); v.next-v.first != 1 || v.floor != 1000 {
-		t.Errorf("%d batches from %d on beside the huge one", v.next-v.first, v.floor)
+		t.Errorf("%d batches from %d on in addition to the huge one", v.next-v.first, v.floor)
 	}
 	small(1001, 2000)
 	if v := w.view(); v.floor <= 1000 {
-		t.Error("the huge batch stays")
+		t.Error("the huge batch was not evicted")
 	}
 }
 
@@ -195,7 +195,7 @@ func TestMatchAgainstScan(t *testing.T) {
 					want = append(want, &b.Events[i])
 				}
 			}
-			head := []*kv.Event{&b.Events[0]} // what is there already stays
+			head := []*kv.Event{&b.Events[0]} // existing entries are kept
 			got := e.match(r, head)
 			if got[0] != head[0] || !slices.Equal(got[1:], want) {
 				t.Fatalf("%v of %d events: %d, not %d, or in another order", r, len(b.Events), len(got)-1, len(want))
@@ -221,8 +221,8 @@ func randomBatch(rng *rand.Rand, n int) kv.Batch {
 	return b
 }
 
-// randomRange returns a range over randomKey's keys: single, bounded,
-// unbounded, everything.
+// randomRange returns a range over randomKey's keys: single, bounded, unbounded, or all
+// keys.
 func randomRange(rng *rand.Rand) kv.Range {
 	a, b := randomKey(rng), randomKey(rng)
 	if a > b {
@@ -243,8 +243,8 @@ func randomRange(rng *rand.Rand) kv.Range {
 	return kv.Single(a)
 }
 
-// The records of evicted segments are bounded, and the recorded progress of a watcher is
-// never too high.
+// The number of records of evicted segments is bounded, and the recorded progress of a
+// watcher is never too high.
 func TestWhatIsKnownOfOldPositionsIsBounded(t *testing.T) {
 	w := window{maxBytes: 1, next: 1}
 	w.reset(1, 0)
@@ -260,12 +260,12 @@ func TestWhatIsKnownOfOldPositionsIsBounded(t *testing.T) {
 	}
 	v := w.view()
 	if len(v.passed) > maxPassed || cap(v.passed) > 2*maxPassed {
-		t.Errorf("%d of %d are remembered, in room for %d", len(v.passed), maxPassed, cap(v.passed))
+		t.Errorf("%d records, want at most %d; capacity %d", len(v.passed), maxPassed, cap(v.passed))
 	}
 	for seq := uint64(2); seq < v.first; seq++ {
 		got, exact := v.passedBy(seq).reached, kv.Revision(seq)-2
 		if got > exact || seq > v.first-maxPassed/2 && got != exact {
-			t.Fatalf("a watcher that has everything up to %d has it up to %d", exact, got)
+			t.Fatalf("a watcher with progress %d has the recorded progress %d", exact, got)
 		}
 		if seq < old.first && old.passedBy(seq).reached != exact {
 			t.Fatalf("an old view has changed: %d, not %d", old.passedBy(seq).reached, exact)
