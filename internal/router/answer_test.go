@@ -20,8 +20,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// An answer at another revision than the read's is refused: its keys would be mixed
-// with keys of the read's revision.
+// An answer at another revision than the read's is rejected, because its keys would be
+// mixed with keys of the read's revision.
 func TestAnAnswerAtAnotherRevisionIsRefused(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.pretend.Shards[1].Replicas = []shard.NodeID{"y"}
@@ -35,13 +35,12 @@ func TestAnAnswerAtAnotherRevisionIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := keys(t, g, nothing); err == nil || got != "" || g.Revision != at {
-			t.Errorf("took %q at revision %d, %v; the read is at %d", got, g.Revision, err, at)
+			t.Errorf("accepted %q at revision %d, %v; the read is at %d", got, g.Revision, err, at)
 		}
 	})
 }
 
-// A node that ends its answer without a message has not answered: the shard is not
-// empty, and the next node is asked.
+// An answer that ends without a message is a failure, not an empty shard: the next node is asked.
 func TestAnAnswerWithoutAMessageIsNoEmptyShard(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.x.answer = func(int, *shardwatchv1.ListRequest) ([]*wire.Encoded, error) { return nil, nil }
@@ -69,8 +68,8 @@ func TestAnAnswerWithoutAMessageIsNoEmptyShard(t *testing.T) {
 	})
 }
 
-// The next node is asked when a stream cannot be opened or the request cannot be
-// sent; if the node has sent the cause of the failure, the error reports it.
+// If a stream cannot be opened or the request cannot be sent, the next node is asked. If
+// the node has sent the cause of the failure, the error reports it.
 func TestANodeThatDoesNotTakeTheRequest(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		list := func() (string, error) {
@@ -94,7 +93,7 @@ func TestANodeThatDoesNotTakeTheRequest(t *testing.T) {
 			got, err := list()
 			unavailable(t, what, err, kv.NotReady, "node x does not answer")
 			if got != "abc" {
-				t.Errorf("%s fails: got %s before", what, got)
+				t.Errorf("%s fails: got %s before the failure", what, got)
 			}
 		}
 		n.x.refuses, n.x.sends = nil, io.EOF
@@ -106,12 +105,12 @@ func TestANodeThatDoesNotTakeTheRequest(t *testing.T) {
 	})
 }
 
-// A local copy of another lineage than the map's is not read; a node with the map's
-// lineage is asked instead.
+// A local copy of another lineage than the map's is not read; the router asks a node with
+// the map's lineage instead.
 func TestACopyOfAnotherLineageIsReadElsewhere(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		if g, err := n.r.Read(t.Context(), router.ReadRequest{Range: inFirst}); err != nil || !g.Here() {
-			t.Errorf("a copy that fits is not read here: %v", err)
+			t.Errorf("a matching copy is not read locally: %v", err)
 		}
 		n.pretend.Lineage = 2
 		n.pretend.Shards[0].Replicas = []shard.NodeID{"here", "y"}
@@ -126,8 +125,8 @@ func TestACopyOfAnotherLineageIsReadElsewhere(t *testing.T) {
 	})
 }
 
-// After the caller has gone, no other node is asked, neither for a local shard nor for
-// a remote one.
+// After the caller has disconnected, no other node is asked, neither for a local shard nor
+// for a remote one.
 func TestACallerThatHasGoneAsksNoNode(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		gone, cancel := context.WithCancel(t.Context())
@@ -146,13 +145,12 @@ func TestACallerThatHasGoneAsksNoNode(t *testing.T) {
 			t.Errorf("%v; y was asked %d times", err, len(n.y.asked))
 		}
 		if _, err := n.r.Read(gone, router.ReadRequest{Range: inFirst, Revision: at, Exists: true}); !errors.Is(err, context.Canceled) {
-			t.Errorf("of a shard that is here and late: %v", err)
+			t.Errorf("of a late local shard: %v", err)
 		}
 	})
 }
 
-// A copy that stays retired fails a read after a second, and at once when its caller
-// has gone.
+// A read of a copy that stays retired fails after a second, or at once when its caller disconnects.
 func TestACopyThatStaysRetired(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.Stop()
@@ -167,13 +165,12 @@ func TestACopyThatStaysRetired(t *testing.T) {
 		defer cancel()
 		began = time.Now()
 		if _, err := n.r.Read(gone, router.ReadRequest{Range: inFirst}); err == nil || time.Since(began) > time.Millisecond {
-			t.Errorf("a caller that has gone waits %v: %v", time.Since(began), err)
+			t.Errorf("a disconnected caller waits %v: %v", time.Since(began), err)
 		}
 	})
 }
 
-// Shards that are behind are asked for the revision concurrently: a late shard does
-// not delay the others.
+// Late shards are asked for the revision concurrently, so that one does not delay the others.
 func TestShardsThatAreBehindCatchUpConcurrently(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.Gate(1).Limit(n.h.Now())
@@ -194,8 +191,8 @@ func TestShardsThatAreBehindCatchUpConcurrently(t *testing.T) {
 	})
 }
 
-// If a local shard no longer has the state of a reading, its changes come from a node
-// that has it. A compaction error for another revision than since+1 is returned unchanged.
+// If a local shard no longer has the state at the revision of a reading, its changes come from another node. A
+// compaction error for another revision than since+1 is returned unchanged.
 func TestChangesAtARevisionThatIsGoneHere(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.pretend.Shards[0].Replicas = []shard.NodeID{"here", "y"}
@@ -217,7 +214,7 @@ func TestChangesAtARevisionThatIsGoneHere(t *testing.T) {
 			t.Fatal(err)
 		}
 		if g.Here() {
-			t.Fatal("the copy here still has the state")
+			t.Fatal("the test needs the local copy to drop the state")
 		}
 		b, err := g.Changes(t.Context(), since)
 		if err != nil {
@@ -229,8 +226,8 @@ func TestChangesAtARevisionThatIsGoneHere(t *testing.T) {
 	})
 }
 
-// Reads whose revision another node chooses share no fetch: one may allow older data
-// than the other. Counts and single keys do not wait for big lists.
+// Reads whose revision is chosen by another node share no fetch, because one may allow
+// older data than the other. Counts and single keys do not wait for big lists.
 func TestWhatIsNotShared(t *testing.T) {
 	herd(t, func(t *testing.T, r *router.Router, e *elsewhere, h *cachetest.Script) {
 		e.let = make(chan error)
@@ -279,7 +276,7 @@ func TestWhatIsNotShared(t *testing.T) {
 	})
 }
 
-// The error of the reader ends a scan of single keys, local and remote.
+// An error of the reader ends a scan of a single key, local and remote.
 func TestAScanOfASingleKeyEndsWithTheReader(t *testing.T) {
 	herd(t, func(t *testing.T, r *router.Router, _ *elsewhere, _ *cachetest.Script) {
 		stop := errors.New("enough")
@@ -289,7 +286,7 @@ func TestAScanOfASingleKeyEndsWithTheReader(t *testing.T) {
 				t.Fatal(err)
 			}
 			if g.Here() != (key == "a") {
-				t.Errorf("%s: here %v", key, g.Here())
+				t.Errorf("%s: local %v", key, g.Here())
 			}
 			if _, err := g.Scan(t.Context(), router.ScanOptions{}, func(*kv.KeyValue) error { return stop }); !errors.Is(err, stop) {
 				t.Errorf("%s: %v", key, err)

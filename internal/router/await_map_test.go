@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// A stream that begins before the shard map is known waits for it for a bounded time.
+// A stream that begins before the shard map is known waits a bounded time for it.
 func TestAwaitMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := cachetest.NewNode("here", cachetest.New(), nil)
@@ -25,23 +25,23 @@ func TestAwaitMap(t *testing.T) {
 			t.Errorf("without a map: %v", err)
 		}
 		if held := time.Since(began); held < time.Second || held > 10*time.Second {
-			t.Errorf("held for %v", held)
+			t.Errorf("waited for %v", held)
 		}
 
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		if err := r.AwaitMap(gone); !errors.Is(err, context.Canceled) {
-			t.Errorf("a client that has gone: %v", err)
+			t.Errorf("a canceled client: %v", err)
 		}
 
 		held := make(chan error)
 		go func() { held <- r.AwaitMap(t.Context()) }()
 		synctest.Wait()
-		r.Kick() // something else has changed
+		r.Kick() // without a map
 		synctest.Wait()
 		select {
 		case err := <-held:
-			t.Fatalf("let go without a map: %v", err)
+			t.Fatalf("returned without a map: %v", err)
 		default:
 		}
 		n.Use(cachetest.Map(1, nil, "elsewhere"))
@@ -64,11 +64,11 @@ func TestAwaitMapLooksAtTheMap(t *testing.T) {
 		time.Sleep(time.Second)
 		n.Use(cachetest.Map(1, nil, "elsewhere"))
 		if err := <-held; err != nil {
-			t.Errorf("of a map that came meanwhile: %v", err)
+			t.Errorf("a map that arrived meanwhile: %v", err)
 		}
 		began := time.Now()
 		if err := r.AwaitMap(t.Context()); err != nil || time.Since(began) != 0 {
-			t.Errorf("of a map that is known: %v, after %v", err, time.Since(began))
+			t.Errorf("a known map: %v, after %v", err, time.Since(began))
 		}
 	})
 }

@@ -28,14 +28,14 @@ func content(t *testing.T, b *router.Body, bytes int) (changed, deleted []string
 		chunk, next := b.Chunk(at, bytes)
 		again, _ := b.Chunk(at, bytes)
 		if len(again.KVs) != len(chunk.KVs) || len(again.Deleted) != len(chunk.Deleted) {
-			t.Fatalf("the chunk at %+v differs the second time", at)
+			t.Fatalf("the chunk at %+v differs on the second read", at)
 		}
 		for _, item := range chunk.KVs {
 			changed = append(changed, string(item.Key()))
 		}
 		deleted = append(deleted, chunk.Deleted...)
 		if chunks++; chunks > 1000 {
-			t.Fatal("a Body without an end")
+			t.Fatal("the Body does not end")
 		}
 		at = next
 	}
@@ -45,7 +45,7 @@ func content(t *testing.T, b *router.Body, bytes int) (changed, deleted []string
 	return changed, deleted, chunks
 }
 
-// A Body has each key once, whatever the size of the chunks.
+// A Body contains each key once, regardless of the size of the chunks.
 func TestABodyIsReadInChunks(t *testing.T) {
 	var items []*kv.KeyValue
 	var want, gone []string
@@ -76,11 +76,11 @@ func TestABodyIsReadInChunks(t *testing.T) {
 		}
 	}
 	if b := router.NewBody(1, 1, nil, nil); b.End(router.Place{}) {
-		t.Error("an empty section is no end: Chunk moves past it")
+		t.Error("Chunk must skip an empty section")
 	}
 }
 
-// Hold has the keys of all shards, in order, of one revision.
+// Hold reads the keys of all shards, in order, at one revision.
 func TestHoldHasAllShards(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		at := n.h.Now()
@@ -110,15 +110,15 @@ func TestHoldHasAllShards(t *testing.T) {
 	})
 }
 
-// Changes include all shards. If a local shard does not reach back far enough, another
-// node is asked for it, and the caller gets the highest floor.
+// Changes include all shards. If a local shard does not reach back far enough, another node
+// is asked for it; if that fails too, the error has the highest floor.
 func TestChangesOfSeveralShards(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		since := n.h.Now()
 		n.h.Commit(cachetest.Put("b", "new"), cachetest.Delete("c"))
 		n.h.Commit(cachetest.Put("k", "new"), cachetest.Delete("i"))
 		now := n.h.Now()
-		var gap kv.Revision // y knows deletes from here on
+		var gap kv.Revision // y has the deletes from this revision on
 		n.y.answer = func(_ int, req *shardwatchv1.ListRequest) ([]*wire.Encoded, error) {
 			if behind := kv.Revision(req.GetChangedSince()); behind+1 < gap {
 				return nil, wire.Status(&kv.CompactedError{Requested: behind + 1, Floor: gap})
@@ -153,7 +153,7 @@ func TestChangesOfSeveralShards(t *testing.T) {
 		}
 		var future *kv.FutureError
 		if _, err = changes(router.ReadRequest{Range: inFirst}, now+1); !errors.As(err, &future) || future.Requested != now+1 || future.Current != now {
-			t.Errorf("since a revision to come: %v", err)
+			t.Errorf("since a future revision: %v", err)
 		}
 
 		// The caches were loaded at since: they do not have the earlier deletes.
@@ -162,24 +162,24 @@ func TestChangesOfSeveralShards(t *testing.T) {
 		}
 		gap = since + 2
 		if _, err = changes(router.ReadRequest{Range: kv.Range{Start: "a", End: "h"}}, since-1); compactedAt(err, since) != gap {
-			t.Errorf("too far back, and elsewhere even more so: %v", err)
+			t.Errorf("too far back here, and further on another node: %v", err)
 		}
 		if _, err = changes(router.ReadRequest{Range: kv.Range{Start: "e"}}, since-1); compactedAt(err, since) != gap {
-			t.Errorf("the same with the shard elsewhere first: %v", err)
+			t.Errorf("too far back, with the remote shard first: %v", err)
 		}
 		n.pretend.Shards[0].Replicas = []shard.NodeID{"here", "y"}
 		if _, err = changes(router.ReadRequest{Range: inFirst}, since-1); compactedAt(err, since) != since+1 || len(n.y.asked) != 1 {
-			t.Errorf("y does not reach back either: %v; asked %d times", err, len(n.y.asked))
+			t.Errorf("too far back at y, too: %v; asked %d times", err, len(n.y.asked))
 		}
 		gap = 0
 		if _, err = changes(router.ReadRequest{Range: inFirst, Local: true}, since-1); compactedAt(err, since) != since+1 || len(n.y.asked) > 0 {
-			t.Errorf("for a node: %v; y was asked %d times", err, len(n.y.asked))
+			t.Errorf("for a caller that is a node: %v; y was asked %d times", err, len(n.y.asked))
 		}
 		if b, err = changes(router.ReadRequest{Range: inFirst}, since-1); err != nil || len(n.y.asked) != 1 {
-			t.Fatalf("by y: %v", err)
+			t.Fatalf("from y: %v", err)
 		}
 		if changed, deleted, _ := content(t, b, 1); !slices.Equal(changed, []string{"e"}) || !slices.Equal(deleted, []string{"f"}) {
-			t.Errorf("by y: %v and %v", changed, deleted)
+			t.Errorf("from y: %v and %v", changed, deleted)
 		}
 		n.y.answer = func(int, *shardwatchv1.ListRequest) ([]*wire.Encoded, error) {
 			return []*wire.Encoded{wire.ListEnd(now, lineage(2), nil, -1, -1)}, nil
@@ -211,7 +211,7 @@ func compactedAt(err error, requested kv.Revision) kv.Revision {
 	return 0
 }
 
-// The local copies retire while their changes are read: the caller gets a temporary error.
+// If the local copies retire while their changes are read, the caller gets a temporary error.
 func TestChangesOfACopyThatRetires(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		g, err := n.r.Read(t.Context(), router.ReadRequest{Range: inFirst})
@@ -225,8 +225,7 @@ func TestChangesOfACopyThatRetires(t *testing.T) {
 	})
 }
 
-// A fetch releases its place, also after a failure, and a finished fetch is not
-// shared.
+// A fetch releases its slot, also after a failure, and a finished fetch is not shared.
 func TestFetchesLeaveNothing(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.pretend.Shards[1].Replicas = []shard.NodeID{"y"}
@@ -261,7 +260,7 @@ func TestFetchesLeaveNothing(t *testing.T) {
 			t.Errorf("asked %d times for five fetches, one after the other", len(n.y.asked))
 		}
 		if live, places := n.r.Fetches(); live+places != 0 {
-			t.Errorf("%d fetches and %d places are left", live, places)
+			t.Errorf("%d fetches and %d slots are left", live, places)
 		}
 	})
 }

@@ -2,8 +2,8 @@ package router
 
 import "github.com/shardwatch/shardwatch/internal/kv"
 
-// Shared returns the number of merged windows, of the watches that use them, and of the
-// watches that read them.
+// Shared returns the numbers of merged windows, of their users, and of the watches that
+// currently read them.
 func (r *Router) Shared() (windows, users, readers int) {
 	for _, m := range r.allMerged() {
 		readers += m.window.Status().Watchers
@@ -12,7 +12,7 @@ func (r *Router) Shared() (windows, users, readers int) {
 	defer r.mu.Unlock()
 	for _, list := range r.windows {
 		if len(list) == 0 {
-			windows++ // an empty list is held, too
+			windows++ // an empty list still has an entry
 		}
 		for _, m := range list {
 			windows, users = windows+1, users+m.users
@@ -24,15 +24,15 @@ func (r *Router) Shared() (windows, users, readers int) {
 // Joined reports whether the watch reads a merged window.
 func (w *Watch) Joined() bool { return w.place.merged != nil && w.place.one != nil }
 
-// ShortenMerged makes merged windows hold only one revision or few.
+// ShortenMerged bounds merged windows to very few revisions.
 func (r *Router) ShortenMerged() { r.perWindow = 1 }
 
 // MergeAlone makes watches over several shards merge separately.
 func (r *Router) MergeAlone() { r.ended = true }
 
-// LookAlone is the first half of Next of a watch that merges separately: it returns the next revision,
-// if all shards have reached it. WaitAlone is the second half, after a first half without a revision: it
-// reports whether the watch waits for a revision.
+// LookAlone is the first half of Next of a watch that merges separately: it returns the next revision if
+// all shards have reached it. WaitAlone is the second half if there was none: it reports whether the
+// watch waits for a revision.
 func (w *Watch) LookAlone() (kv.Revision, error) {
 	revision, _, err := w.place.alone.next(nil)
 	return revision, err

@@ -16,7 +16,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// relaying is a node whose relays a test scripts.
+// relaying is a node whose relays are scripted by a test.
 type relaying struct {
 	*cachetest.Node
 	relay func(ctx context.Context, id shard.ID) (*cache.Cache, func(), error)
@@ -26,7 +26,7 @@ func (r *relaying) Relay(ctx context.Context, id shard.ID) (*cache.Cache, func()
 	return r.relay(ctx, id)
 }
 
-// A watch waits for a relay until the time that its caller gives, or as long as the context lets it.
+// A watch waits for a relay until the time that its caller sets, but no longer than its context.
 func TestAWatchWaitsForItsRelayUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -56,8 +56,7 @@ func TestAWatchWaitsForItsRelayUntil(t *testing.T) {
 	})
 }
 
-// A relay of another lineage, or of a part of the shard only, is not watched, and is
-// released.
+// A relay of another lineage, or of only a part of the shard, is not watched, and is released.
 func TestARelayThatDoesNotFitIsNotWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -83,10 +82,10 @@ func TestARelayThatDoesNotFitIsNotWatched(t *testing.T) {
 				t.Errorf("a relay of %s: %v", what, err)
 			}
 			if back.Load() != 1 {
-				t.Errorf("a relay of %s was given back %d times", what, back.Load())
+				t.Errorf("a relay of %s was released %d times, want once", what, back.Load())
 			}
 		}
-		// The valid relay is released once, however often the watch is closed.
+		// The valid relay is released once, even if the watch is closed twice.
 		other.Use(cachetest.Map(2, nil, "there"))
 		<-other.Replica(1).Ready()
 		back.Store(0)
@@ -95,17 +94,17 @@ func TestARelayThatDoesNotFitIsNotWatched(t *testing.T) {
 			t.Fatal(err)
 		}
 		if back.Load() != 0 {
-			t.Error("the relay was given back while it is watched")
+			t.Error("the relay was released while it is watched")
 		}
 		w.Close()
 		w.Close()
 		if back.Load() != 1 {
-			t.Errorf("the relay was given back %d times", back.Load())
+			t.Errorf("the relay was released %d times, want once", back.Load())
 		}
 		back.Store(0)
 		var compacted *kv.CompactedError
 		if _, err := r.Watch(t.Context(), router.WatchRequest{From: 1}, newBell()); !errors.As(err, &compacted) || back.Load() != 1 {
-			t.Errorf("below the floor of a relay: %v, given back %d times", err, back.Load())
+			t.Errorf("below the floor of a relay: %v, released %d times", err, back.Load())
 		}
 	})
 }
@@ -122,7 +121,7 @@ func TestAShardThatIsHereIsWatchedHere(t *testing.T) {
 	})
 }
 
-// If more watches lose their source than may wait for a relay at a time, the others
+// If more watches lose their source than may wait for a relay at the same time, the others
 // get their turn without any other change.
 func TestEveryHomelessWatchGetsItsTurn(t *testing.T) {
 	const watches, looking = 300, 256
@@ -166,7 +165,7 @@ func TestEveryHomelessWatchGetsItsTurn(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer w.Close()
-			if _, _, err := w.Next(nil); err != nil { // it waits from here on
+			if _, _, err := w.Next(nil); err != nil { // the watch waits from here on
 				t.Fatal(err)
 			}
 			all = append(all, moving{w, b})
@@ -175,7 +174,7 @@ func TestEveryHomelessWatchGetsItsTurn(t *testing.T) {
 		synctest.Wait()
 		for i, m := range all {
 			if !m.b.heard() {
-				t.Fatalf("watch %d is not woken when its shard leaves", i)
+				t.Fatalf("watch %d was not woken when its shard left", i)
 			}
 			if _, _, err := m.w.Next(nil); err != nil {
 				t.Fatal(err)
@@ -183,19 +182,19 @@ func TestEveryHomelessWatchGetsItsTurn(t *testing.T) {
 		}
 		synctest.Wait()
 		if busy.Load() != looking {
-			t.Errorf("%d watches look for a relay, want %d", busy.Load(), looking)
+			t.Errorf("%d watches wait for a relay, want %d", busy.Load(), looking)
 		}
 		close(open)
 		time.Sleep(time.Second)
 		for i, m := range all {
 			if !m.b.heard() {
-				t.Errorf("watch %d has found no home", i)
+				t.Errorf("watch %d has found no source", i)
 			}
 		}
 	})
 }
 
-// A watch over two shards that waits for one of them is woken when that shard's cache
+// A watch over two shards that waits for one of them is woken when the cache of that shard
 // retires, and moves.
 func TestAWatchThatWaitsForARetiredShardIsWoken(t *testing.T) {
 	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
@@ -214,7 +213,7 @@ func TestAWatchThatWaitsForARetiredShardIsWoken(t *testing.T) {
 		n.Use(m)
 		synctest.Wait()
 		if !b.heard() {
-			t.Fatal("not woken when the shard that it waits for is retired")
+			t.Fatal("not woken when the cache of the awaited shard retired")
 		}
 		for range 3 {
 			if revision, _, err := w.Next(nil); err != nil {
@@ -224,11 +223,11 @@ func TestAWatchThatWaitsForARetiredShardIsWoken(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		t.Error("the event never came")
+		t.Error("the event was not delivered")
 	})
 }
 
-// A watch whose two shards are merged waits for progress in the merged shard alone.
+// A watch whose two shards are merged then waits only for the merged shard.
 func TestAWatchWhoseShardsAreMergedIsWokenAtARevision(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		b := newBell()
@@ -253,7 +252,7 @@ func TestAWatchWhoseShardsAreMergedIsWokenAtARevision(t *testing.T) {
 			t.Fatalf("got %d, %v, want %d", revision, err, held)
 		}
 		if p, _ := w.Position(); p.Revision != held || p.Newest != held || !p.Since.IsZero() {
-			t.Errorf("all is delivered: %+v", p)
+			t.Errorf("position after all events: %+v", p)
 		}
 		if windows, users, _ := r.Shared(); windows+users != 0 {
 			t.Errorf("%d windows of %d watches are left", windows, users)
@@ -275,8 +274,7 @@ func TestAWatchWhoseShardsAreMergedIsWokenAtARevision(t *testing.T) {
 	})
 }
 
-// A watch that waits for a revision keeps waiting for it after WakeAt with a later
-// revision.
+// A watch with a WakeAt for a revision still waits for it after a WakeAt for a later revision.
 func TestALaterWishDoesNotReplaceAnEarlierOne(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		b := newBell()
@@ -303,7 +301,7 @@ func TestALaterWishDoesNotReplaceAnEarlierOne(t *testing.T) {
 		n.Gate(2).Limit(first)
 		synctest.Wait()
 		if !b.heard() {
-			t.Error("not woken at the revision that it waits for")
+			t.Error("not woken at the first revision")
 		}
 		w.WakeAt(second)
 		w.WakeAt(second + 5)
@@ -312,7 +310,7 @@ func TestALaterWishDoesNotReplaceAnEarlierOne(t *testing.T) {
 		n.Gate(2).Limit(0)
 		synctest.Wait()
 		if !b.heard() {
-			t.Error("not woken at the second")
+			t.Error("not woken at the second revision")
 		}
 	})
 }
@@ -342,12 +340,12 @@ func TestAWatchThatFallsBelowTheWindowGetsTheFloor(t *testing.T) {
 		}
 		w.Close()
 		if progress, _ := w.Progress(); progress != at {
-			t.Errorf("after it is closed: progress %d, want %d", progress, at)
+			t.Errorf("after Close: progress %d, want %d", progress, at)
 		}
 	})
 }
 
-// HoldingBack reports the longest wait for a shard.
+// HoldingBack reports, for each shard, the longest time that it has held back a watch.
 func TestHoldingBackReportsTheLongestWait(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		n.Gate(2).Limit(h.Now())
@@ -369,8 +367,8 @@ func TestHoldingBackReportsTheLongestWait(t *testing.T) {
 	})
 }
 
-// Position counts the oldest deliverable batch, not a batch that a merge has taken
-// and that waits for another shard.
+// Position counts the oldest deliverable batch, not a batch that a merge has taken and that
+// still waits for another shard.
 func TestPositionOfTheOldestBatchThatCanBeDelivered(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		w := watch(t, r, kv.Range{}, h.Now()+1, newBell())
@@ -385,7 +383,7 @@ func TestPositionOfTheOldestBatchThatCanBeDelivered(t *testing.T) {
 			t.Fatal(revision, err)
 		}
 		if progress, behind := w.Progress(); progress != first-1 || behind != 2 {
-			t.Errorf("progress %d, shard %d is behind", progress, behind)
+			t.Errorf("progress %d, shard %d is late", progress, behind)
 		}
 		n.Gate(2).Limit(first)
 		synctest.Wait()
@@ -396,7 +394,7 @@ func TestPositionOfTheOldestBatchThatCanBeDelivered(t *testing.T) {
 		n.Replica(2).Demand(second)
 		synctest.Wait()
 		if p, _ := w.Position(); p.Revision != first-1 || p.Newest != second || !p.Since.Equal(since) {
-			t.Errorf("with both: %+v", p)
+			t.Errorf("with both deliverable: %+v", p)
 		}
 		for _, want := range []kv.Revision{first, second} {
 			if revision, _, err := w.Next(nil); revision != want || err != nil {

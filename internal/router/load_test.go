@@ -37,8 +37,8 @@ func large(t *testing.T, f func(t *testing.T, r *router.Router, b *budget.Budget
 	})
 }
 
-// Lists of keys from other nodes take their bytes from the budget. One list may exceed the
-// share; others wait for it, and all are served.
+// Lists of keys from other nodes take their bytes from the budget. A single list may exceed
+// the share; others wait for it, and all are served.
 func TestListsOfOtherNodesAreBounded(t *testing.T) {
 	large(t, func(t *testing.T, r *router.Router, b *budget.Budget, e *elsewhere, h *cachetest.Script) {
 		read, done := make(chan struct{}), make(chan error)
@@ -63,7 +63,7 @@ func TestListsOfOtherNodesAreBounded(t *testing.T) {
 		e.let <- nil
 		e.let <- nil
 		synctest.Wait()
-		// One list has all of its 3 MiB, the other has at most the share and waits.
+		// One list has all of its 3 MiB; the other has at most the share and waits.
 		if held := b.Held(budget.Fetches); held < 3<<20 || held > 4<<20+1<<18 {
 			t.Errorf("%d bytes are held", held)
 		}
@@ -74,13 +74,13 @@ func TestListsOfOtherNodesAreBounded(t *testing.T) {
 			}
 		}
 		if held := b.Held(budget.Fetches); held != 0 {
-			t.Errorf("%d bytes are held in the end", held)
+			t.Errorf("%d bytes are held after all lists", held)
 		}
 	})
 }
 
-// A Body for a resync holds the keys from other nodes until it is released. Alone it may
-// exceed the share, but not beside other holders.
+// A Body for a resync holds the keys from other nodes until it is released. It may exceed
+// the share only if there are no other holders.
 func TestStatesOfOtherNodesAreBounded(t *testing.T) {
 	large(t, func(t *testing.T, r *router.Router, b *budget.Budget, e *elsewhere, h *cachetest.Script) {
 		hold := func() (*router.Body, error) {
@@ -102,7 +102,7 @@ func TestStatesOfOtherNodesAreBounded(t *testing.T) {
 		first.Release()
 		first.Release()
 		if held := b.Held(budget.Fetches); held != 0 {
-			t.Errorf("%d bytes are held after all", held)
+			t.Errorf("%d bytes are held after the release", held)
 		}
 		second, err := hold()
 		if err != nil {

@@ -36,11 +36,11 @@ type bell struct{ rung atomic.Bool }
 
 func newBell() *bell {
 	b := &bell{}
-	b.Wake() // a new watch is looked at without being woken
+	b.Wake() // a new watch is read without a wake-up
 	return b
 }
 
 func (b *bell) Wake() { b.rung.Store(true) }
 
-// heard reports whether the bell has rung since it was heard last.
+// heard reports whether the bell has rung since the last call.
 func (b *bell) heard() bool { return b.rung.Swap(false) }

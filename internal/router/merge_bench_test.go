@@ -33,8 +33,8 @@ func sharded(b *testing.B, shards int) (*cachetest.Script, *cachetest.Node, *rou
 	return h, n, r, m
 }
 
-// BenchmarkMerge measures the cost of a revision for a watch over several shards
-// that replays a window: each revision has an event in one shard.
+// BenchmarkMerge measures the cost of a revision for a watch over several shards that
+// replays a window. Each revision has an event in one shard.
 func BenchmarkMerge(b *testing.B) {
 	const revisions = 10_000
 	for _, shards := range []int{1, 2, 16} {
@@ -78,9 +78,9 @@ func BenchmarkMerge(b *testing.B) {
 	}
 }
 
-// BenchmarkMergeFanout delivers each event to 1,000 watches of all keys, read by ten
-// pumps: an op is one event for each watch. cpu-ns is the CPU time of the process,
-// including the source of the events.
+// BenchmarkMergeFanout delivers each event to 1,000 watches of all keys, read by ten pumps:
+// an op is one event for each watch. cpu-ns is the CPU time of the process, including the
+// source of the events.
 func BenchmarkMergeFanout(b *testing.B) {
 	const watches, pumps = 1000, 10
 	for _, shards := range []int{1, 16} {
@@ -126,7 +126,7 @@ func BenchmarkMergeFanout(b *testing.B) {
 				i++
 			}
 			deliveries := float64(b.N) * watches
-			b.ReportMetric(0, "ns/op") // wall time of a busy machine says nothing
+			b.ReportMetric(0, "ns/op") // the wall time of a busy machine is meaningless
 			b.ReportMetric(float64(used()-began)/deliveries, "cpu-ns/delivery")
 			b.ReportMetric(float64(wakes.Load())/deliveries, "wakes/delivery")
 		})
@@ -191,7 +191,7 @@ func (p *readPump) run(ctx context.Context, delivered func()) {
 	}
 }
 
-// used returns the processor time of the process so far.
+// used returns the CPU time of the process so far.
 func used() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)

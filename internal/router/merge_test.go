@@ -26,8 +26,8 @@ func merging(t *testing.T, f func(t *testing.T, n *cachetest.Node, r *router.Rou
 	})
 }
 
-// mergingEachWay is merging, with watches that read a merged window and with watches
-// that merge separately.
+// mergingEachWay runs merging twice: with watches that read a merged window, and with
+// watches that merge separately.
 func mergingEachWay(t *testing.T, f func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script)) {
 	t.Helper()
 	t.Run("merged window", func(t *testing.T) { merging(t, f) })
@@ -48,8 +48,8 @@ func watch(t *testing.T, r *router.Router, rng kv.Range, from kv.Revision, b *be
 	return w
 }
 
-// A revision that a merge has taken and holds back is not progress, even when all
-// shards have reached it: its events were not sent to the client.
+// A revision that a merge has taken and holds back is not progress, even if all shards have
+// reached it, because its events were not sent to the client.
 func TestWhatIsHeldBackIsNotProgress(t *testing.T) {
 	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		w := watch(t, r, kv.Range{}, cachetest.Start+1, newBell())
@@ -57,7 +57,7 @@ func TestWhatIsHeldBackIsNotProgress(t *testing.T) {
 		at := h.Commit(cachetest.Put("a", "1"))
 		synctest.Wait()
 		if p, open := w.Position(); !open || p.Revision != at-1 || p.Newest != at-1 || !p.Since.IsZero() {
-			t.Errorf("late before it is read, though nothing can be delivered: %+v", p)
+			t.Errorf("late before the read, though no event can be delivered: %+v", p)
 		}
 		if revision, _, err := w.Next(nil); revision != 0 || err != nil {
 			t.Fatalf("got %d, %v", revision, err)
@@ -66,10 +66,10 @@ func TestWhatIsHeldBackIsNotProgress(t *testing.T) {
 			t.Errorf("furthest %d, newest %d, want %d", furthest, newest, at)
 		}
 		if progress, behind := w.Progress(); progress != at-1 || behind != 2 {
-			t.Errorf("progress %d, shard %d is behind", progress, behind)
+			t.Errorf("progress %d, shard %d is late", progress, behind)
 		}
 		if p, open := w.Position(); !open || p.Revision != at-1 || p.Newest != at-1 || !p.Since.IsZero() {
-			t.Errorf("late, though nothing can be delivered: %+v", p)
+			t.Errorf("late, though no event can be delivered: %+v", p)
 		}
 		n.Gate(2).Limit(0)
 		next := h.Commit(cachetest.Put("p", "1"))
@@ -160,7 +160,7 @@ func TestTheAgeOfAMerge(t *testing.T) {
 		fresh := func(id shard.ID) { n.Replica(id).Observe(time.Now(), n.Replica(id).Progress()) }
 		for _, id := range []shard.ID{2, 1} {
 			if _, known := w.Age(); known {
-				t.Error("known though it is not that of every shard")
+				t.Error("the age is known, though the age of one shard is not")
 			}
 			fresh(id)
 			time.Sleep(time.Second)
@@ -176,8 +176,8 @@ func TestTheAgeOfAMerge(t *testing.T) {
 	})
 }
 
-// WakeAt wakes once every shard of the watch has reached the revision, quiet shards
-// included, and has no effect for a revision that is already reached.
+// WakeAt wakes once every shard of the watch has reached the revision, including quiet
+// shards. It has no effect for a revision that is already reached.
 func TestWakeAt(t *testing.T) {
 	for name, rng := range map[string]kv.Range{"one shard": {Start: "a", End: "c"}, "two shards": {Start: "a", End: "k"}} {
 		t.Run(name, func(t *testing.T) {
@@ -224,9 +224,9 @@ func TestWakeAt(t *testing.T) {
 	}
 }
 
-// A shard may reach the revision that it holds back after the watch has checked the shard, and before
-// the watch waits for it. It reaches it by progress alone, which wakes no watcher: the watch checks again,
-// and a watch with a WakeAt for that revision is woken.
+// A shard may reach the held-back revision after the watch has checked the shard, and before the watch
+// waits for it. It gets there by progress alone, which wakes no watcher: the watch checks again, and a
+// watch with a WakeAt for that revision is woken.
 func TestAMergeDoesNotWaitForAShardThatHasCome(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		r.MergeAlone()
@@ -239,14 +239,14 @@ func TestAMergeDoesNotWaitForAShardThatHasCome(t *testing.T) {
 			at = h.Commit(cachetest.Put("a", "1"))
 			synctest.Wait()
 			if revision, err := w.LookAlone(); revision != 0 || err != nil {
-				t.Fatalf("got %d, %v, though shard 2 may have something before it", revision, err)
+				t.Fatalf("got %d, %v, though shard 2 may have an earlier event", revision, err)
 			}
 			b.heard()
 			n.Gate(2).Limit(0)
 			n.Replica(2).Demand(at)
 			synctest.Wait()
 			if n.Replica(2).Progress() < at || b.heard() {
-				t.Fatal("the test wants shard 2 to come without a wake-up")
+				t.Fatal("the test needs shard 2 to reach the revision without a wake-up")
 			}
 			return at
 		}
@@ -258,12 +258,12 @@ func TestAMergeDoesNotWaitForAShardThatHasCome(t *testing.T) {
 		}
 		at := comes()
 		if w.WaitAlone() {
-			t.Error("waits for a shard that has come")
+			t.Error("waits for a shard that has reached the revision")
 		}
 		delivers(at)
 		at = comes()
 		if w.WakeAt(at) || !b.heard() {
-			t.Error("not woken at a revision that all shards have come to, and whose events were not returned")
+			t.Error("not woken at a revision that all shards have reached, and whose events were not returned")
 		}
 		delivers(at)
 		if revision, _, err := w.Next(nil); revision != 0 || err != nil || !w.WaitAlone() {
@@ -272,8 +272,8 @@ func TestAMergeDoesNotWaitForAShardThatHasCome(t *testing.T) {
 	})
 }
 
-// WakeAt of a merge waits for each shard below the revision, including a shard with an event that
-// another shard holds back.
+// WakeAt of a merge waits for each shard below the revision, including a shard whose event is
+// held back by another shard.
 func TestAMergeWaitsForAShardWithAnEventThatIsHeldBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -292,14 +292,14 @@ func TestAMergeWaitsForAShardWithAnEventThatIsHeldBack(t *testing.T) {
 		n.Gate(2).Limit(began)
 		at := h.Commit(cachetest.Put("a", "1"))
 		for range 9 {
-			h.Commit() // elsewhere
+			h.Commit() // outside the watched range
 		}
 		wanted := h.Now()
 		n.Replica(1).Demand(at + 2)
 		n.Replica(3).Demand(wanted)
 		synctest.Wait()
 		if revision, _, err := w.Next(nil); revision != 0 || err != nil {
-			t.Fatalf("got %d, %v, though shard 2 may have something before it", revision, err)
+			t.Fatalf("got %d, %v, though shard 2 may have an earlier event", revision, err)
 		}
 		w.WakeAt(wanted)
 		synctest.Wait()
@@ -316,18 +316,18 @@ func TestAMergeWaitsForAShardWithAnEventThatIsHeldBack(t *testing.T) {
 			t.Fatalf("got %d, %v", revision, err)
 		}
 		if progress, behind := w.Progress(); progress != at+2 || behind != 1 {
-			t.Fatalf("progress %d, shard %d is behind; want %d and shard 1", progress, behind, at+2)
+			t.Fatalf("progress %d, shard %d is late; want %d and shard 1", progress, behind, at+2)
 		}
 		b.heard()
 		w.WakeAt(wanted)
 		synctest.Wait()
 		if b.heard() {
-			t.Error("woken before shard 1 has come")
+			t.Error("woken before shard 1 has reached the revision")
 		}
 		n.Gate(1).Limit(0)
 		synctest.Wait()
 		if !b.heard() {
-			t.Error("not woken at the revision, which all shards have come to")
+			t.Error("not woken at the revision, which all shards have reached")
 		}
 		if progress, _ := w.Progress(); progress != wanted {
 			t.Errorf("progress %d, want %d", progress, wanted)
@@ -335,7 +335,7 @@ func TestAMergeWaitsForAShardWithAnEventThatIsHeldBack(t *testing.T) {
 	})
 }
 
-// Of several revisions given to WakeAt, the lowest counts.
+// After several calls of WakeAt, the lowest revision counts.
 func TestWakeAtTheLowest(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		b := newBell()
@@ -346,10 +346,10 @@ func TestWakeAtTheLowest(t *testing.T) {
 			w.WakeAt(at)
 		}
 		if held := r.HoldingBack(); len(held) > 0 {
-			t.Errorf("a watch that has nothing to deliver is held back: %v", held)
+			t.Errorf("a watch without events is held back: %v", held)
 		}
 		for i := range 3 {
-			h.Commit(cachetest.Put("a", "1"), cachetest.Put("p", "1")) // brings both shards there
+			h.Commit(cachetest.Put("a", "1"), cachetest.Put("p", "1")) // both shards reach the revision
 			synctest.Wait()
 			if woken := b.heard(); woken != (i == 2) {
 				t.Errorf("woken at %d: %v", h.Now(), woken)
@@ -357,13 +357,13 @@ func TestWakeAtTheLowest(t *testing.T) {
 		}
 		w.Close()
 		if windows, users, _ := r.Shared(); windows+users > 0 {
-			t.Errorf("left: %d windows of %d watches", windows, users)
+			t.Errorf("%d windows with %d watches are left", windows, users)
 		}
 	})
 }
 
-// Watches that share a merged window leave it one by one; the others stay, and the time
-// that they are held back is the window's.
+// Watches that share a merged window leave it one by one. The others stay, and have the
+// hold-back time of the window.
 func TestWatchesLeaveTheirWindowOneByOne(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		var bells []*bell
@@ -392,7 +392,7 @@ func TestWatchesLeaveTheirWindowOneByOne(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if w, u, readers := r.Shared(); w != windows || u != users || readers != users {
-				t.Errorf("%d watches, %d of which read %d windows, want %d of %d", u, readers, w, users, windows)
+				t.Errorf("%d watches, %d reading %d windows, want %d of %d", u, readers, w, users, windows)
 			}
 		}
 		shared(1, 4)
@@ -423,7 +423,7 @@ func TestWatchesLeaveTheirWindowOneByOne(t *testing.T) {
 	})
 }
 
-// A watch without a source keeps its progress, and reports since when.
+// A watch without a source keeps its progress, and its position has the time at which it lost the source.
 func TestAHomelessWatchKeepsItsPosition(t *testing.T) {
 	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		for _, rng := range []kv.Range{{}, {Start: "a", End: "c"}} {
@@ -435,7 +435,7 @@ func TestAHomelessWatchKeepsItsPosition(t *testing.T) {
 			n.Replica(1).Demand(at)
 			n.Replica(2).Demand(at)
 			synctest.Wait()
-			for range 2 { // what none of its keys is in
+			for range 2 { // the batch has none of its keys
 				if _, _, err := w.Next(nil); err != nil {
 					t.Fatal(err)
 				}
@@ -453,7 +453,7 @@ func TestAHomelessWatchKeepsItsPosition(t *testing.T) {
 			left := time.Now()
 			time.Sleep(time.Second)
 			if progress, behind := w.Progress(); progress != at || behind != 0 {
-				t.Errorf("%v: progress %d without a home, want %d", rng, progress, at)
+				t.Errorf("%v: progress %d without a source, want %d", rng, progress, at)
 			}
 			if _, known := w.Age(); known || w.Furthest() != at || w.Newest() != at {
 				t.Errorf("%v: age known, furthest %d, newest %d", rng, w.Furthest(), w.Newest())
@@ -464,11 +464,11 @@ func TestAHomelessWatchKeepsItsPosition(t *testing.T) {
 			}
 			h.Commit(cachetest.Put("a", "1"))
 			n.Use(cachetest.Map(uint64(h.Now()), []string{"h"}, "here"))
-			n.RefuseRelays(nil) // no sooner: a relay would be the new home
+			n.RefuseRelays(nil) // only now: a relay would be the new source
 			r.Kick()
 			time.Sleep(time.Second)
 			if p, open := w.Position(); !open || p.Revision != at || p.Newest < at+1 {
-				t.Errorf("%v: position in the new home %+v, %v", rng, p, open)
+				t.Errorf("%v: position at the new source %+v, %v", rng, p, open)
 			}
 			n.Replica(2).Demand(h.Now())
 			synctest.Wait()
@@ -488,7 +488,7 @@ func TestAHomelessWatchKeepsItsPosition(t *testing.T) {
 			}
 			w.Close()
 			if _, open := w.Position(); open {
-				t.Errorf("%v: a watch that was closed without a home has a position", rng)
+				t.Errorf("%v: a watch that was closed without a source has a position", rng)
 			}
 			n.RefuseRelays(nil)
 		}

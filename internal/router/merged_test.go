@@ -20,8 +20,8 @@ type counter struct{ n atomic.Int64 }
 
 func (c *counter) Wake() { c.n.Add(1) }
 
-// Watches over the same shards are woken once for an event, when all shards have
-// reached it, regardless of the number of shards they wait for.
+// Watches over the same shards are woken once for an event, when all shards have reached
+// it, regardless of the number of shards that were late.
 func TestWatchesOfTheSameShardsAreWokenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -51,10 +51,10 @@ func TestWatchesOfTheSameShardsAreWokenOnce(t *testing.T) {
 			opened = append(opened, w)
 		}
 		if n := testing.AllocsPerRun(100, func() { _, _, _ = opened[0].Next(nil) }); n > 0 {
-			t.Errorf("a look costs %v allocations", n)
+			t.Errorf("Next without an event costs %v allocations", n)
 		}
 		if windows, users, readers := r.Shared(); windows != 2 || users != len(opened) || readers != len(opened) {
-			t.Errorf("%d windows with %d watches, %d of which read them", windows, users, readers)
+			t.Errorf("%d windows with %d watches, %d reading them", windows, users, readers)
 		}
 		for i := range m.Shards {
 			c, own, all := n.Replica(m.Shards[i].ID), 2, watches+1 // a watcher for each window
@@ -72,7 +72,7 @@ func TestWatchesOfTheSameShardsAreWokenOnce(t *testing.T) {
 		synctest.Wait()
 		for i, w := range opened {
 			if revision, _, err := w.Next(nil); revision != 0 || err != nil {
-				t.Fatalf("got %d, %v, though three shards may have something before it", revision, err)
+				t.Fatalf("got %d, %v, though three shards may have an earlier event", revision, err)
 			}
 			w.WakeAt(at)
 			if wakers[i].n.Load() != 0 {
@@ -90,11 +90,11 @@ func TestWatchesOfTheSameShardsAreWokenOnce(t *testing.T) {
 			n.Gate(m.Shards[1+i].ID).Limit(at)
 			synctest.Wait()
 			if woken := wakers[0].n.Load(); woken > 0 && i < 2 {
-				t.Errorf("woken when %d of 4 shards are there", i+2)
+				t.Errorf("woken when %d of 4 shards have reached the revision", i+2)
 			}
 		}
 		for i, w := range opened {
-			// For the event, and for the requested progress: usually these are one wakeup.
+			// One wake-up for the event and one for the requested progress, which usually coincide.
 			if woken := wakers[i].n.Load(); woken < 1 || woken > 2 {
 				t.Errorf("woken %d times", woken)
 			}
@@ -116,13 +116,13 @@ func TestWatchesOfTheSameShardsAreWokenOnce(t *testing.T) {
 		synctest.Wait()
 		for i := range opened {
 			if woken := wakers[i].n.Load(); woken != 1 {
-				t.Errorf("watch %d was woken %d times by an event", i, woken)
+				t.Errorf("watch %d was woken %d times by an event, want once", i, woken)
 			}
 		}
 		opened[watches].Close()
 		synctest.Wait()
 		if windows, _, _ := r.Shared(); windows != 1 {
-			t.Errorf("%d windows when the only watch of one has left, want 1", windows)
+			t.Errorf("%d windows after the only watch of one was closed, want 1", windows)
 		}
 		for _, w := range opened {
 			w.Close()
@@ -130,7 +130,7 @@ func TestWatchesOfTheSameShardsAreWokenOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		if windows, users, readers := r.Shared(); windows+users+readers != 0 {
-			t.Errorf("%d windows are left when no watch is", windows)
+			t.Errorf("%d windows are left without watches", windows)
 		}
 		if err := n.Idle(); err != nil {
 			t.Error(err)
@@ -150,7 +150,7 @@ func TestAWatchBelowTheMergedWindowJoinsIt(t *testing.T) {
 		first := watch(t, r, kv.Range{}, before+1, newBell())
 		defer first.Close()
 		if !first.Joined() {
-			t.Fatal("a watch of the present does not read the merged window")
+			t.Fatal("a watch from the current revision does not read the merged window")
 		}
 		b := newBell()
 		w := watch(t, r, kv.Range{}, cachetest.Start+1, b)
@@ -171,7 +171,7 @@ func TestAWatchBelowTheMergedWindowJoinsIt(t *testing.T) {
 			t.Fatalf("got %d, %v; reads the merged window: %v", revision, err, w.Joined())
 		}
 		if progress, behind := w.Progress(); progress != before || behind != 2 {
-			t.Errorf("progress %d, shard %d is behind; %d was returned", progress, behind, before)
+			t.Errorf("progress %d, shard %d is late; %d was returned", progress, behind, before)
 		}
 		b.heard()
 		n.Gate(2).Limit(0)
@@ -192,8 +192,8 @@ func TestAWatchBelowTheMergedWindowJoinsIt(t *testing.T) {
 	})
 }
 
-// A watch that is slower than the merged window misses no event that the shards have: it
-// continues with a separate merge, and returns to the window.
+// A watch that is slower than the merged window misses no event that the shards still have:
+// it continues with a separate merge, and returns to the window.
 func TestAWatchThatFallsBelowTheMergedWindow(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		r.ShortenMerged()
@@ -270,7 +270,7 @@ func TestAWatchThatFallsBelowItsShards(t *testing.T) {
 	})
 }
 
-// Watches over more sets of shards than there are merged windows merge separately.
+// If there are already as many merged windows as allowed, watches over another set of shards merge separately.
 func TestFurtherSetsOfShardsMergeAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -297,7 +297,7 @@ func TestFurtherSetsOfShardsMergeAlone(t *testing.T) {
 			}
 		}
 		if windows, _, _ := r.Shared(); windows != router.MaxMerged || alone != len(readers)-windows {
-			t.Errorf("%d windows; %d of %d watches merge alone", windows, alone, len(readers))
+			t.Errorf("%d windows; %d of %d watches merge separately", windows, alone, len(readers))
 		}
 		h.Commit(cachetest.Put("h", "1"))
 		h.Commit(cachetest.Put("a", "1"), cachetest.Put("p", "1"))
@@ -324,7 +324,7 @@ func TestFurtherSetsOfShardsMergeAlone(t *testing.T) {
 	})
 }
 
-// A watch over shards one of which has ended has no place.
+// A watch over a retired shard is refused and uses no merged window.
 func TestAWatchOverARetiredShard(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		n.Stop()
@@ -332,7 +332,7 @@ func TestAWatchOverARetiredShard(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		if windows, users, _ := r.Shared(); windows+users != 0 {
-			t.Errorf("%d windows of %d watches", windows, users)
+			t.Errorf("%d windows with %d watches, want none", windows, users)
 		}
 	})
 }
@@ -349,7 +349,7 @@ func (l *losing) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		if req.HeldAt > 0 {
-			l.gate.Limit(0) // with the state of now
+			l.gate.Limit(0) // resumes with the current state
 		} else {
 			lost := &kv.CompactedError{Requested: 1, Floor: 2}
 			go func() {
@@ -371,8 +371,8 @@ func (l *losing) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 	}
 }
 
-// When a shard of a merged window has lost history, its watches fail, the window continues
-// after the gap, and so does a watch that starts there.
+// When a shard of a merged window has lost history, the watches fail. The window continues
+// after the gap, and a watch that starts there uses it.
 func TestAShardOfAMergedWindowLosesHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -402,7 +402,7 @@ func TestAShardOfAMergedWindowLosesHistory(t *testing.T) {
 		source.lose <- struct{}{}
 		time.Sleep(time.Second)
 		if got := n.Replica(2).Floor(); got != h.Now()+1 {
-			t.Fatalf("the test wants history to be lost; floor %d", got)
+			t.Fatalf("the test needs history to be lost; floor %d", got)
 		}
 		var compacted *kv.CompactedError
 		if revision, _, err := w.Next(nil); !errors.As(err, &compacted) || compacted.Requested != missed || compacted.Floor != h.Now()+1 {
@@ -414,7 +414,7 @@ func TestAShardOfAMergedWindowLosesHistory(t *testing.T) {
 		next := watch(t, r, kv.Range{}, h.Now()+1, newBell())
 		defer next.Close()
 		if !next.Joined() {
-			t.Error("the merged window has not gone on")
+			t.Error("the merged window did not continue")
 		}
 		at := h.Commit(cachetest.Put("a", "4"), cachetest.Put("p", "4"))
 		synctest.Wait()

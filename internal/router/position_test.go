@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// Position may be called concurrently with the watch in any of its states, and the
-// revision that a merge holds back counts as undelivered.
+// Position may be called concurrently with the watch in any state, and the revision that a
+// merge holds back counts as undelivered.
 func TestPositionOfAMerge(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -42,16 +42,16 @@ func TestPositionOfAMerge(t *testing.T) {
 	}
 	n.Gate(2).Limit(h.Now())
 	first := h.Commit(cachetest.Put("a", "1"), cachetest.Put("p", "1"))
-	lag(0) // the other shard holds it back: nothing could be delivered
+	lag(0) // the other shard holds it back: it cannot be delivered
 	n.Gate(2).Limit(0)
-	testkit.Eventually(t, "it can be delivered", func() bool { // after both shards have it, and their merge
+	testkit.Eventually(t, "it can be delivered", func() bool { // both shards and their merge have the revision
 		at, _ := one.w.Position()
 		return one.last == first || at.Revision == first-1 && at.Newest == first && !at.Since.IsZero()
 	})
 	lag(0)
 	n.Use(cachetest.Map(2, []string{"h", "m"}, "here")) // the watch moves
 	h.Commit(cachetest.Put("a", "2"), cachetest.Put("p", "2"))
-	testkit.Eventually(t, "it goes on", func() bool { one.read(t, h); return one.last == h.Now() })
+	testkit.Eventually(t, "the watch continues", func() bool { one.read(t, h); return one.last == h.Now() })
 	close(stop)
 	asking.Wait()
 	one.w.Close()

@@ -25,14 +25,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// remote is a connection to a node whose answers a test scripts.
+// remote is a connection to a node whose answers are scripted by a test.
 type remote struct {
 	grpc.ClientConnInterface
-	// asked are the requests; each is answered with messages, then with the error,
-	// or the end of the stream if that is nil.
+	// asked are the requests. Each is answered with messages, then with the error, or with
+	// the end of the stream if it is nil.
 	asked  []*shardwatchv1.ListRequest
 	answer func(n int, req *shardwatchv1.ListRequest) ([]*wire.Encoded, error)
-	// refuses is the error of each new stream, sends that of each request.
+	// refuses is the error of each new stream, sends the error of each request.
 	refuses, sends error
 }
 
@@ -74,15 +74,15 @@ func (a *answering) RecvMsg(m any) error {
 	return io.EOF
 }
 
-// reads is a node "here" with the shards 1 and 3 of the keys a to j, which were
-// put one by one; shard 2 is on the nodes "x" and "y".
+// reads is a node "here" with the shards 1 and 3 of the keys a to j, which were put one by
+// one. Shard 2 is on the nodes "x" and "y".
 type reads struct {
 	*cachetest.Node
 	h     *cachetest.Script
 	r     *router.Router
 	x, y  *remote
 	clock *clock
-	// pretend is the map that the router sees instead of the node's.
+	// pretend is the map that the router sees instead of the node's map.
 	pretend *shard.Map
 	loading *cache.Cache // instead of all copies; may be nil
 }
@@ -101,7 +101,7 @@ func (n *reads) Map() *shard.Map {
 	return n.Node.Map()
 }
 
-// clock is etcd's clock, which can hang.
+// clock is the clock of etcd, which can hang.
 type clock struct {
 	h     *cachetest.Script
 	hangs bool
@@ -110,14 +110,14 @@ type clock struct {
 
 func (c *clock) Revision(ctx context.Context) (kv.Revision, error) {
 	if c.asked++; c.hangs {
-		return 0, context.DeadlineExceeded // as its own bound has it
+		return 0, context.DeadlineExceeded // as after its own time limit
 	}
 	return c.h.Revision(ctx)
 }
 
 const bound = 10 * time.Second
 
-// reading runs f with such a node. The caches know how fresh they are.
+// reading runs f with a reads and a router over it.
 func reading(t *testing.T, f func(t *testing.T, n *reads)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -132,7 +132,7 @@ func reading(t *testing.T, f func(t *testing.T, n *reads)) {
 		defer n.Stop()
 		n.Connect("x", n.x)
 		n.Connect("y", n.y)
-		h.Forget(h.Now() + 1) // the caches keep no state of the past
+		h.Forget(h.Now() + 1) // the caches keep no earlier states
 		there := cachetest.Map(1, []string{"d", "h"}, "here")
 		there.Shards[1].Replicas = []shard.NodeID{"x", "y"}
 		n.Use(there)
@@ -148,9 +148,8 @@ func reading(t *testing.T, f func(t *testing.T, n *reads)) {
 	})
 }
 
-// lists answers with the history's keys, two a message, like a node of a lineage
-// whose data has an age; below 0: it does not say. Without a revision it chooses
-// the newest.
+// lists answers with the keys of the history, two per message, as a node of a lineage whose
+// data has an age; below 0: unreported. Without a revision it chooses the newest.
 func (n *reads) lists(of uint64, age time.Duration) func(int, *shardwatchv1.ListRequest) ([]*wire.Encoded, error) {
 	return func(_ int, req *shardwatchv1.ListRequest) (out []*wire.Encoded, err error) {
 		rng, err := kv.RangeFromEtcd(req.GetKey(), req.GetRangeEnd())
@@ -170,17 +169,17 @@ func (n *reads) lists(of uint64, age time.Duration) func(int, *shardwatchv1.List
 	}
 }
 
-// clone returns a copy of a map with shards of its own.
+// clone returns a copy of a map with separate shards.
 func clone(m *shard.Map) *shard.Map {
 	next := *m
 	next.Shards = slices.Clone(m.Shards)
 	return &next
 }
 
-// lineage is one of the test cluster's.
+// lineage returns a history ID of the test cluster.
 func lineage(n uint64) kv.HistoryID { return kv.HistoryID{Cluster: "test", Lineage: n} }
 
-// Ranges of one shard each.
+// Ranges in one shard each.
 var (
 	inFirst = kv.Range{Start: "a", End: "d"}
 	inThird = kv.Range{Start: "h"}
@@ -237,7 +236,7 @@ func TestALinearizableReadSeesEveryWrite(t *testing.T) {
 			t.Error(err)
 		}
 		if age, known := g.Age(); !known || age != time.Second {
-			t.Errorf("%v old, %v; the read began a second ago", age, known)
+			t.Errorf("age %v, %v; want that of the start of the read, a second", age, known)
 		}
 		n.Gate(3).Limit(n.h.Now())
 		n.h.Commit(cachetest.Put("i", "new"))
@@ -250,7 +249,7 @@ func TestALinearizableReadSeesEveryWrite(t *testing.T) {
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err = n.r.Read(gone, router.ReadRequest{Range: inThird}); !errors.Is(err, context.Canceled) {
-			t.Errorf("of a caller that is gone: %v", err)
+			t.Errorf("of a canceled caller: %v", err)
 		}
 		n.clock.hangs = true
 		_, err = n.r.Read(t.Context(), router.ReadRequest{Range: local})
@@ -258,8 +257,8 @@ func TestALinearizableReadSeesEveryWrite(t *testing.T) {
 	})
 }
 
-// A read at a revision asks etcd only whether a revision exists that no shard has
-// reached, and refuses one that does not.
+// A read at a revision that no shard has reached asks etcd whether the revision exists, and
+// is refused if not. Other reads at a revision do not ask etcd.
 func TestAReadAtARevision(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.Gate(1).Limit(n.h.Now())
@@ -271,7 +270,7 @@ func TestAReadAtARevision(t *testing.T) {
 		if g, err := n.r.Read(t.Context(), router.ReadRequest{Range: inFirst, Revision: old}); err != nil || g.Revision != old || n.clock.asked != 0 {
 			t.Errorf("in the past: %+v, %v, etcd asked %d times", g, err, n.clock.asked)
 		} else if _, known := g.Age(); known {
-			t.Error("a read of the past says how old it is")
+			t.Error("a read of a past revision reports an age")
 		}
 		if _, err := n.r.Read(t.Context(), router.ReadRequest{Range: inFirst, Revision: now}); err != nil || n.clock.asked != 0 {
 			t.Errorf("at the shard's own revision: %v, etcd asked %d times", err, n.clock.asked)
@@ -297,8 +296,8 @@ func TestAReadAtARevision(t *testing.T) {
 	})
 }
 
-// A serializable read refuses data that is older than it allows, or of unknown
-// age, and reports the age of its data.
+// A serializable read refuses data of unknown age, or older than the read allows, and
+// reports the age of its data.
 func TestASerializableReadIsNotOlderThanItAllows(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		read := func(rng kv.Range, bound time.Duration) (*router.Reading, error) {
@@ -309,24 +308,24 @@ func TestASerializableReadIsNotOlderThanItAllows(t *testing.T) {
 		if g, err := read(inFirst, router.AnyAge); err != nil || g.Revision != n.h.Now() {
 			t.Errorf("of any age: %+v, %v", g, err)
 		} else if _, known := g.Age(); known {
-			t.Error("its age is known")
+			t.Error("the age is known")
 		}
 		fresh := func(id shard.ID) { n.Replica(id).Observe(time.Now(), n.Replica(id).Progress()) }
 		fresh(1)
 		if g, err := read(kv.Range{}, router.AnyAge); err != nil {
 			t.Error(err)
 		} else if _, known := g.Age(); known {
-			t.Error("the age is known though that of a shard is not")
+			t.Error("the age is known, though the age of one shard is not")
 		}
 		time.Sleep(3 * time.Second)
 		fresh(3)
 		time.Sleep(bound - 3*time.Second)
 		g, err := read(kv.Range{}, 0)
 		if err != nil {
-			t.Fatalf("of just the age that is allowed: %v", err)
+			t.Fatalf("of exactly the allowed age: %v", err)
 		}
 		if age, known := g.Age(); !known || age != bound {
-			t.Errorf("%v old, %v: want that of the older shard, %v", age, known, bound)
+			t.Errorf("age %v, %v: want that of the older shard, %v", age, known, bound)
 		}
 		time.Sleep(time.Nanosecond)
 		_, err = read(kv.Range{}, 0)
@@ -339,7 +338,7 @@ func TestASerializableReadIsNotOlderThanItAllows(t *testing.T) {
 		if _, err := read(kv.Range{}, bound+1); err != nil {
 			t.Errorf("a longer bound: %v", err)
 		}
-		// The revision is the highest that all shards here have.
+		// The revision is the highest that all local shards have.
 		old := n.h.Now()
 		n.Gate(3).Limit(old)
 		n.h.Commit(cachetest.Put("a", "new"))
@@ -352,13 +351,13 @@ func TestASerializableReadIsNotOlderThanItAllows(t *testing.T) {
 		n.h.Commit(cachetest.Put("a", "newer"), cachetest.Put("j", "newer"))
 		synctest.Wait()
 		if g, err := read(kv.Range{}, router.AnyAge); err != nil || g.Revision != n.Replica(1).Progress() || g.Revision >= n.Replica(3).Progress() {
-			t.Errorf("of shards at two revisions, the first one's being older: %+v, %v", g, err)
+			t.Errorf("of shards at two revisions, the first of which is behind: %+v, %v", g, err)
 		}
 	})
 }
 
-// A caller that is a node gets the nodes of a shard that is not here. A copy of another
-// lineage or range, or one that is still being loaded, is not served.
+// A caller that is a node gets the nodes of a remote shard. A copy of another lineage or
+// range, or a copy that is still loading, is not served.
 func TestACopyThatDoesNotFitIsNotServed(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		local := func(rng kv.Range) error {
@@ -373,11 +372,11 @@ func TestACopyThatDoesNotFitIsNotServed(t *testing.T) {
 			}
 		}
 		if err := local(inFirst); err != nil || !n.r.Here(inFirst) {
-			t.Errorf("a copy that fits: %v", err)
+			t.Errorf("a matching copy: %v", err)
 		}
 		var elsewhere *kv.NotHereError
 		if err := local(away); !errors.As(err, &elsewhere) || elsewhere.Shard != 2 || elsewhere.Epoch != 7 || !slices.Equal(elsewhere.Endpoints, []string{"x:7400", "y:7400"}) {
-			t.Errorf("of a shard elsewhere: %v", err)
+			t.Errorf("of a remote shard: %v", err)
 		}
 		sound := n.pretend
 		changed := func(change func(m *shard.Map)) {
@@ -387,7 +386,7 @@ func TestACopyThatDoesNotFitIsNotServed(t *testing.T) {
 		changed(func(m *shard.Map) { m.Lineage = 2 })
 		refused("of another lineage", 1, 1, local(inFirst))
 		if n.r.Here(inFirst) {
-			t.Error("a copy of another lineage is here")
+			t.Error("a copy of another lineage counts as local")
 		}
 		if at, err := n.r.Present(t.Context(), inFirst); err != nil || at != n.h.Now() || n.clock.asked != 1 {
 			t.Errorf("present: %d, %v, etcd asked %d times", at, err, n.clock.asked)
@@ -395,18 +394,17 @@ func TestACopyThatDoesNotFitIsNotServed(t *testing.T) {
 		changed(func(m *shard.Map) { m.Shards[0].Range.End, m.Shards[1].Range.Start = "e", "e" })
 		refused("of another range", 1, 1, local(kv.Range{Start: "a", End: "e"}))
 		if err := local(inFirst); err != nil {
-			t.Errorf("of a part that it has: %v", err)
+			t.Errorf("of a range that the copy covers: %v", err)
 		}
 		n.pretend = sound
 		cfg := cache.Defaults()
 		cfg.Range, cfg.Lineage, cfg.Source = kv.Range{}, 1, n.h.Source(&cachetest.Gate{})
-		n.loading = cache.New(cfg) // and does not run
+		n.loading = cache.New(cfg) // it is not running
 		refused("still loading", 1, 1, local(inFirst))
 	})
 }
 
-// The other nodes of a remote shard are asked in turn, until one of them has begun to
-// answer.
+// The nodes of a remote shard are asked in turn, until one of them has begun to answer.
 func TestAShardElsewhereIsReadFromItsNodes(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		var req router.ReadRequest
@@ -446,16 +444,16 @@ func TestAShardElsewhereIsReadFromItsNodes(t *testing.T) {
 		got, err := list()
 		unavailable(t, "x breaks off", err, kv.NotReady, "node x does not answer: ")
 		if got != "abcde" {
-			t.Errorf("got %s before it broke off", got)
+			t.Errorf("got %s before the answer broke off", got)
 		}
 		counts("x breaks off", 1, 0)
 		n.x.answer = n.lists(1, -1)
 		n.pretend.Shards[1].Replicas = []shard.NodeID{"unknown", "x"}
 		if got, err := list(); err != nil || got != "abcdefghij" {
-			t.Errorf("the first node is not known: %s, %v", got, err)
+			t.Errorf("with an unknown first node: %s, %v", got, err)
 		}
 		if g, err := n.r.Read(t.Context(), router.ReadRequest{Revision: n.h.Now(), Range: away}); err != nil || g.Here() {
-			t.Errorf("at a revision, with no shard here: %v", err)
+			t.Errorf("at a revision, without local shards: %v", err)
 		}
 		n.pretend.Shards[1].Replicas = []shard.NodeID{"x", "y"}
 		stop := errors.New("enough")
@@ -506,7 +504,7 @@ func TestAShardElsewhereIsReadFromItsNodes(t *testing.T) {
 	})
 }
 
-// A node that does not have the shard yet is asked again, for a second.
+// A node that does not have the shard yet is asked again for a second.
 func TestANodeThatLearnsOfItsShardIsAskedAgain(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.pretend.Shards[1].Replicas = []shard.NodeID{"y"}
@@ -528,7 +526,7 @@ func TestANodeThatLearnsOfItsShardIsAskedAgain(t *testing.T) {
 		began := time.Now()
 		var elsewhere *kv.NotHereError
 		if _, err := keys(t, g, nothing); !errors.As(err, &elsewhere) {
-			t.Errorf("from a node that never has it: %v", err)
+			t.Errorf("from a node that never has the shard: %v", err)
 		}
 		if took := time.Since(began); took > time.Second || took < time.Second/2 {
 			t.Errorf("gave up after %v", took)
@@ -537,12 +535,12 @@ func TestANodeThatLearnsOfItsShardIsAskedAgain(t *testing.T) {
 		n.y.answer = func(int, *shardwatchv1.ListRequest) ([]*wire.Encoded, error) { cancel(); return nil, not }
 		began = time.Now()
 		if err := g.Each(gone, nothing, func([]*kv.KeyValue) error { return nil }); err == nil || time.Since(began) > 0 {
-			t.Errorf("a caller that is gone waited %v: %v", time.Since(began), err)
+			t.Errorf("a canceled caller waited %v: %v", time.Since(began), err)
 		}
 	})
 }
 
-// An answer of another lineage is refused, wherever in the stream it begins.
+// An answer of another lineage is rejected, at the beginning of the stream and later.
 func TestAnAnswerOfAnotherLineageIsRefused(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.pretend.Shards[1].Replicas = []shard.NodeID{"y"}
@@ -564,15 +562,14 @@ func TestAnAnswerOfAnotherLineageIsRefused(t *testing.T) {
 			got, err := keys(t, g, nothing)
 			var other *kv.LineageError
 			if !errors.As(err, &other) || other.Requested != 1 || other.Current != 2 || got != want {
-				t.Errorf("%s: took %q, %v", what, got, err)
+				t.Errorf("%s: accepted %q, %v", what, got, err)
 			}
 		}
 	})
 }
 
-// An answer of another cluster is refused, though its lineage has the same number:
-// a tier that was rebuilt at the same addresses counts from 1 again. A further
-// node of the shard is asked instead.
+// An answer of another cluster is rejected, even if its lineage has the same number: a rebuilt tier at
+// the same addresses counts from 1 again. Another node of the shard is asked instead.
 func TestAnAnswerOfAnotherClusterIsRefused(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		foreign := kv.HistoryID{Cluster: "rebuilt", Lineage: 1}
@@ -597,7 +594,7 @@ func TestAnAnswerOfAnotherClusterIsRefused(t *testing.T) {
 			got, err := keys(t, g, nothing)
 			var refused *kv.UnavailableError
 			if got != c.want || errors.As(err, &refused) != c.fails {
-				t.Errorf("from %v: took %q, %v, want %q", c.replicas, got, err, c.want)
+				t.Errorf("from %v: got %q, %v, want %q", c.replicas, got, err, c.want)
 			}
 			if c.fails && !strings.Contains(fmt.Sprint(err), `cluster "rebuilt"`) {
 				t.Errorf("from %v: %v", c.replicas, err)
@@ -606,8 +603,8 @@ func TestAnAnswerOfAnotherClusterIsRefused(t *testing.T) {
 	})
 }
 
-// If all shards are on other nodes, the first node chooses the revision, and reports
-// its age; the others answer at the same revision.
+// If all shards are remote, the first node chooses the revision and reports its age; the
+// others answer at the same revision.
 func TestANodeElsewhereChoosesTheRevision(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		both := cachetest.Map(1, []string{"d"}, "y", "x")
@@ -626,20 +623,20 @@ func TestANodeElsewhereChoosesTheRevision(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, known := g.Age(); known || g.Revision != 0 {
-			t.Errorf("at %d before it was asked", g.Revision)
+			t.Errorf("at revision %d before the first request", g.Revision)
 		}
 		if got, err := keys(t, g, nothing); err != nil || got != "abcdefghij" || g.Revision != chosen {
 			t.Errorf("%s at %d, %v", got, g.Revision, err)
 		}
 		req := n.y.asked[0]
 		if req.GetRevision() != 0 || req.GetConsistency() != shardwatchv1.Consistency_CONSISTENCY_SERIALIZABLE || req.GetMaxStaleness().AsDuration() != 5*time.Second || req.GetClusterId() != "" || req.GetLineage() != 0 {
-			t.Errorf("the first was asked for %v", req)
+			t.Errorf("the first node was asked for %v", req)
 		}
 		if req := n.x.asked[0]; req.GetRevision() != int64(chosen) || req.GetConsistency() != 0 {
-			t.Errorf("the second was asked for %v", req)
+			t.Errorf("the second node was asked for %v", req)
 		}
 		if age, known := g.Age(); !known || age != 4*time.Second {
-			t.Errorf("%v old, %v", age, known)
+			t.Errorf("age %v, %v", age, known)
 		}
 		ages = n.lists(1, 0)
 		if g, err = n.r.Read(t.Context(), router.ReadRequest{Range: kv.Single("a"), Serializable: true}); err != nil {
@@ -649,7 +646,7 @@ func TestANodeElsewhereChoosesTheRevision(t *testing.T) {
 			t.Error(err)
 		}
 		if age, known := g.Age(); !known || age != 0 {
-			t.Errorf("%v old, %v, by a node whose data is fresh", age, known)
+			t.Errorf("age %v, %v, from a node with fresh data", age, known)
 		}
 		n.y.asked = n.y.asked[:1]
 		ages = n.lists(1, -1)
@@ -661,10 +658,10 @@ func TestANodeElsewhereChoosesTheRevision(t *testing.T) {
 			t.Error(err)
 		}
 		if age, known := g.Age(); known {
-			t.Errorf("%v old, by a node that does not say", age)
+			t.Errorf("age %v, from a node that does not report it", age)
 		}
 		if n.y.asked[1].GetMaxStaleness() != nil {
-			t.Error("a bound that the request does not name")
+			t.Error("the node got a bound that the request does not have")
 		}
 		// At a fixed revision, the age that a node reports is not the age of the read.
 		n.y.answer = n.lists(1, 4*time.Second)
@@ -675,12 +672,12 @@ func TestANodeElsewhereChoosesTheRevision(t *testing.T) {
 			t.Error(err)
 		}
 		if age, known := g.Age(); known {
-			t.Errorf("%v old at a fixed revision", age)
+			t.Errorf("age %v at a fixed revision", age)
 		}
 	})
 }
 
-// The options of Each, over local and remote shards.
+// Each obeys its options over local and remote shards.
 func TestEachNarrows(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.y.answer = func(_ int, req *shardwatchv1.ListRequest) ([]*wire.Encoded, error) {
@@ -752,7 +749,7 @@ func TestEachNarrows(t *testing.T) {
 	})
 }
 
-// A shard that is split while a read waits for it is read from its halves.
+// A shard that is split while a read waits for it is read from both halves.
 func TestAReadSurvivesASplit(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.pretend = nil
@@ -787,8 +784,8 @@ func deletesOf(prefix string) (ops []cachetest.Op) {
 }
 
 // A read that names no revision chooses one before a large transaction. A shard receives that revision
-// together with the transaction, which drops the state at it: the read then has a later revision. No other
-// node is asked, because it has applied the transaction, too.
+// together with the transaction, which drops the state at it: the read then gets a later revision. No
+// other node is asked, because it has also applied the transaction.
 func TestAReadOutlivesALargeTransaction(t *testing.T) {
 	for what, replicas := range map[string][]shard.NodeID{"without another node": {"here"}, "with another node": {"here", "y"}} {
 		t.Run(what, func(t *testing.T) {
@@ -806,12 +803,12 @@ func TestAReadOutlivesALargeTransaction(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got, err := keys(t, g, nothing); err != nil || got != "abc" || g.Revision != chosen+1 || !g.Here() {
-					t.Errorf("%s at %d, here %v, %v; want revision %d", got, g.Revision, g.Here(), err, chosen+1)
+					t.Errorf("%s at %d, local %v, %v; want revision %d", got, g.Revision, g.Here(), err, chosen+1)
 				}
 				if _, err := n.r.Read(t.Context(), router.ReadRequest{Range: inFirst, Revision: chosen, Local: true}); !errors.As(err, new(*kv.CompactedError)) {
-					t.Errorf("at revision %d itself: %v; the test wants its state to be dropped", chosen, err)
+					t.Errorf("at revision %d itself: %v; the test needs its state to be dropped", chosen, err)
 				}
-				// A serializable read is at the revision of the shard that is furthest behind: that shard is
+				// A serializable read is at the revision of the shard that is furthest behind. That shard is
 				// asked to advance.
 				at := n.h.Commit(deletesOf("i")...)
 				synctest.Wait()
@@ -840,7 +837,7 @@ type stopped kv.Revision
 func (c stopped) Revision(context.Context) (kv.Revision, error) { return kv.Revision(c), nil }
 
 // A read that names no revision, and whose chosen revisions are all dropped, fails after a second with
-// an error that can be retried, not with a compaction of the client's revision.
+// a retryable error, not with a compaction of the client's revision.
 func TestAReadThatFindsNoKeptRevisionCanBeTriedAgain(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		old := n.h.Now() - 1
@@ -860,13 +857,13 @@ func TestAReadThatFindsNoKeptRevisionCanBeTriedAgain(t *testing.T) {
 		cancel()
 		began = time.Now()
 		if _, err := r.Read(gone, router.ReadRequest{Range: inFirst}); err == nil || time.Since(began) > 0 {
-			t.Errorf("a caller that is gone waited %v: %v", time.Since(began), err)
+			t.Errorf("a canceled caller waited %v: %v", time.Since(began), err)
 		}
 	})
 }
 
-// While no shard reaches a later revision, for example without etcd, a serializable read takes the shard
-// that has dropped the revision of the others from another node, which may have kept it.
+// While no shard advances, for example without etcd, a serializable read takes the shard that has
+// dropped the revision of the others from another node, which may have kept it.
 func TestASerializableReadTakesADroppedRevisionFromAnotherNode(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.pretend.Shards[2].Replicas = []shard.NodeID{"here", "y"}
@@ -888,8 +885,8 @@ func TestASerializableReadTakesADroppedRevisionFromAnotherNode(t *testing.T) {
 	})
 }
 
-// A revision that the local copy of a shard no longer has is read from another node,
-// unless the caller is a node itself, or there is no other node.
+// A revision that the local copy of a shard no longer has is read from another node, unless
+// the caller is a node or there is no other node.
 func TestARevisionThatIsGoneHereIsReadElsewhere(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		old := n.h.Now() - 1
@@ -917,8 +914,7 @@ func TestARevisionThatIsGoneHereIsReadElsewhere(t *testing.T) {
 	})
 }
 
-// The router reports its state without a map, for ranges that are not served, and for
-// local shards.
+// The router reports its state without a map, for ranges that are not served, and for local shards.
 func TestRouterReportsItsState(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		if at := n.r.Newest(); at != n.h.Now() {
@@ -940,7 +936,7 @@ func TestRouterReportsItsState(t *testing.T) {
 			}
 		}
 		if got, err := n.r.Present(t.Context(), away); err != nil || got != now || n.clock.asked != 1 {
-			t.Errorf("present elsewhere: %d, %v", got, err)
+			t.Errorf("present on another node: %d, %v", got, err)
 		}
 		n.Gate(1).Limit(0)
 		small := n.r.RevisionSize()
@@ -953,7 +949,7 @@ func TestRouterReportsItsState(t *testing.T) {
 		ahead := n.h.Commit(cachetest.Put("a", "2"))
 		synctest.Wait()
 		if got, err := n.r.Present(t.Context(), kv.Range{}); err != nil || got != ahead || n.r.Newest() != ahead {
-			t.Errorf("present: %d, %v, newest %d; the first shard is at %d", got, err, n.r.Newest(), ahead)
+			t.Errorf("present: %d, %v, newest %d; shard 1 is at %d", got, err, n.r.Newest(), ahead)
 		}
 		if n.r.Here(away) || n.r.Here(kv.Range{}) || !n.r.Here(inFirst) {
 			t.Error("Here reports the wrong ranges")
@@ -963,7 +959,7 @@ func TestRouterReportsItsState(t *testing.T) {
 		unavailable(t, "present elsewhere, without etcd", err, kv.EtcdUnavailable, "etcd is away")
 		n.pretend.Shards = n.pretend.Shards[:2]
 		if got := n.r.Elsewhere(inThird); got != nil {
-			t.Errorf("elsewhere of a range without a shard: %v", got)
+			t.Errorf("Elsewhere of a range without a shard: %v", got)
 		}
 		n.pretend.Spec.Ranges = []kv.Range{{Start: "b"}}
 		var not *kv.NotServedError
@@ -973,7 +969,7 @@ func TestRouterReportsItsState(t *testing.T) {
 	})
 	r := router.New(router.Config{Shards: cachetest.NewNode("here", cachetest.New(), nil), Clock: cachetest.New(), Self: "here"})
 	if r.Newest() != 0 || r.RevisionSize() != 0 || r.History() != (kv.HistoryID{}) || r.Elsewhere(kv.Range{}) != nil || r.Here(kv.Range{}) {
-		t.Error("a router without a map knows something")
+		t.Error("a router without a map reports state")
 	}
 	_, err := r.Read(t.Context(), router.ReadRequest{})
 	unavailable(t, "without a map", err, kv.NotReady, "this node has no shard map yet")

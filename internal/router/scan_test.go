@@ -21,14 +21,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// elsewhere is a connection to a node that lists a history's keys, when it is
-// let to.
+// elsewhere is a connection to a node that lists the keys of a history, once let allows it.
 type elsewhere struct {
 	grpc.ClientConnInterface
 	h    *cachetest.Script
-	let  chan error // how each stream goes on, once it is asked
+	let  chan error // the result of each stream, if not nil
 	asks atomic.Int64
-	old  bool // it does not count
+	old  bool // the node returns no count
 }
 
 func (e *elsewhere) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -88,8 +87,8 @@ func (l *listing) RecvMsg(m any) error {
 	return nil
 }
 
-// herd runs f with a node that has the shards 1 and 3 of a history of ten keys,
-// and another one that has shard 2.
+// herd runs f with a node that has the shards 1 and 3 of a history of ten keys, and another
+// node that has shard 2.
 func herd(t *testing.T, f func(t *testing.T, r *router.Router, e *elsewhere, h *cachetest.Script)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -156,7 +155,7 @@ func TestScan(t *testing.T) {
 			return nil
 		}})
 		if err != nil || fetched == "" || len(fetched) >= len(keys) || !strings.Contains(keys, fetched) {
-			t.Errorf("%q of %q are said to come from another node, %v", fetched, keys, err)
+			t.Errorf("got %q of %q as keys from another node, %v", fetched, keys, err)
 		}
 		if _, _, err := scan(t.Context(), r, router.ReadRequest{}, router.ScanOptions{Fetched: func(*kv.KeyValue) error { return io.ErrShortBuffer }}); !errors.Is(err, io.ErrShortBuffer) {
 			t.Errorf("without room for a key of another node: %v", err)
@@ -189,12 +188,12 @@ func TestScan(t *testing.T) {
 		}
 		e.old = true
 		if _, _, err := scan(t.Context(), r, router.ReadRequest{}, router.ScanOptions{}); err == nil {
-			t.Error("a node that does not count was believed")
+			t.Error("the scan accepted an answer without a count")
 		}
 	})
 }
 
-// Many concurrent lists of a remote shard fetch it once.
+// Concurrent lists of a remote shard fetch it once.
 func TestAHerdFetchesOnce(t *testing.T) {
 	herd(t, func(t *testing.T, r *router.Router, e *elsewhere, h *cachetest.Script) {
 		e.let = make(chan error)
@@ -230,7 +229,7 @@ func TestAHerdFetchesOnce(t *testing.T) {
 		}
 		asked("afterwards", 0)
 
-		// The first caller gives up; the others do not.
+		// The first caller gives up; the others still get the list.
 		gone, cancel := context.WithCancel(t.Context())
 		ask(gone, at, 0)
 		ask(t.Context(), at, 0)
@@ -238,20 +237,20 @@ func TestAHerdFetchesOnce(t *testing.T) {
 		asked("one that will give up", 1)
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("given up: %v", err)
+			t.Errorf("the caller that gave up: %v", err)
 		}
 		asked("the others", 1)
 		e.let <- nil
 		if a, b := <-done, <-done; a != nil || b != nil {
-			t.Errorf("the others: %v, %v", a, b)
+			t.Errorf("the other callers: %v, %v", a, b)
 		}
-		// A later caller gives up; this does not affect the others.
+		// A later caller gives up, which does not affect the others.
 		gone, cancel = context.WithCancel(t.Context())
 		ask(t.Context(), at, 0)
 		ask(gone, at, 0)
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("given up: %v", err)
+			t.Errorf("the caller that gave up: %v", err)
 		}
 		e.let <- nil
 		if err := <-done; err != nil {
@@ -259,12 +258,12 @@ func TestAHerdFetchesOnce(t *testing.T) {
 		}
 		e.asks.Store(0)
 
-		// All concurrent callers get a failure; the next caller fetches again.
+		// All concurrent callers get the failure; the next caller fetches again.
 		ask(t.Context(), at, 0)
 		ask(t.Context(), at, 0)
 		e.let <- errors.New("broken")
 		if a, b := <-done, <-done; a == nil || b == nil {
-			t.Errorf("of a node that fails: %v, %v", a, b)
+			t.Errorf("from a failing node: %v, %v", a, b)
 		}
 		asked("a failure", 1)
 		ask(t.Context(), at, 0)
@@ -274,7 +273,7 @@ func TestAHerdFetchesOnce(t *testing.T) {
 			t.Error(err)
 		}
 
-		// At most two big fetches run at a time; small ones have no limit.
+		// At most two big fetches run at a time; small fetches have no limit.
 		for i := range kv.Revision(5) {
 			h.Commit(cachetest.Put("a", "x"))
 			ask(t.Context(), router.ReadRequest{Revision: at.Revision + i, Exists: true}, 0)

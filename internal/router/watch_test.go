@@ -63,12 +63,12 @@ func someMap(rng *rand.Rand, version uint64) *shard.Map {
 	return m
 }
 
-// reader is a watch with the model of what it must return.
+// reader is a watch with a model of its expected events.
 type reader struct {
 	bell *bell
 	w    *router.Watch
 	rng  kv.Range
-	last kv.Revision // everything up to it is behind the reader
+	last kv.Revision // the watch has returned all events up to it
 }
 
 func open(tb testing.TB, r *router.Router, rng kv.Range, from kv.Revision) *reader {
@@ -90,14 +90,14 @@ func (r *reader) read(tb testing.TB, h *cachetest.Script) {
 	for {
 		revision, events, err := r.w.Next(nil)
 		if err != nil {
-			tb.Fatalf("%v behind %d: %v", r.rng, r.last, err)
+			tb.Fatalf("%v after %d: %v", r.rng, r.last, err)
 		}
 		if revision == 0 {
 			break
 		}
 		due := h.Batches(r.rng, r.last, revision)
 		if len(due) != 1 || due[0].Revision != revision {
-			tb.Fatalf("%v behind %d: got %d, but the history has %d batches up to there", r.rng, r.last, revision, len(due))
+			tb.Fatalf("%v after %d: got %d, but the history has %d batches up to it", r.rng, r.last, revision, len(due))
 		}
 		if got, want := describe(events), describe(pointers(due[0].Events)); got != want {
 			tb.Fatalf("%v at %d: got %s, want %s", r.rng, revision, got, want)
@@ -111,11 +111,11 @@ func (r *reader) read(tb testing.TB, h *cachetest.Script) {
 func (r *reader) check(tb testing.TB, h *cachetest.Script) {
 	tb.Helper()
 	if at, open := r.w.Position(); !open || at.Revision > at.Newest || len(h.Batches(r.rng, r.last, at.Revision)) > 0 {
-		tb.Fatalf("%v behind %d: said to be at %+v, %v", r.rng, r.last, at, open)
+		tb.Fatalf("%v after %d: wrong position %+v, %v", r.rng, r.last, at, open)
 	}
 	progress, _ := r.w.Progress()
 	if progress < r.last {
-		tb.Fatalf("%v: progress %d is below what was returned, %d", r.rng, progress, r.last)
+		tb.Fatalf("%v: progress %d is below the last returned revision, %d", r.rng, progress, r.last)
 	}
 	if missed := h.Batches(r.rng, r.last, progress); len(missed) > 0 {
 		tb.Fatalf("%v: progress %d, but revision %d was not returned", r.rng, progress, missed[0].Revision)
@@ -131,7 +131,7 @@ func pointers(events []kv.Event) (out []*kv.Event) {
 	return out
 }
 
-// describe returns the events ordered by key: shards come one after the other.
+// describe returns the events ordered by key, because events are grouped by shard.
 func describe(events []*kv.Event) string {
 	var out []string
 	for _, e := range events {
@@ -141,10 +141,10 @@ func describe(events []*kv.Event) string {
 	return strings.Join(out, " ")
 }
 
-// Watches over many shards, against the history: every revision once, whole
-// and in order; progress never ahead of what was returned; whatever the shards'
-// pace, and while they are split, merged, moved away and back. A watch is read
-// only when it was woken.
+// Watches over many shards return every revision of the history once, whole and in order,
+// and their progress never exceeds the returned events. This holds at any pace of the
+// shards, and while shards are split, merged, moved away and back. A watch is read only
+// after a wake-up.
 func TestWatchAgainstHistory(t *testing.T) {
 	rng := testseed.Rand(t)
 	for round := range 12 {
@@ -185,7 +185,7 @@ func TestWatchAgainstHistory(t *testing.T) {
 				x := readers[rng.IntN(len(readers))]
 				x.w.WakeAt(h.Now())
 				x.check(t, h)
-			case 9: // one leaves, another comes
+			case 9: // one watch leaves, another comes
 				i := rng.IntN(len(readers))
 				readers[i].w.Close()
 				readers[i] = open(t, r, someRange(rng), cachetest.Start+1+kv.Revision(rng.IntN(int(h.Now()-cachetest.Start))))
@@ -197,19 +197,19 @@ func TestWatchAgainstHistory(t *testing.T) {
 			n.Gate(m.Shards[i].ID).Limit(0)
 		}
 		for _, x := range readers {
-			testkit.Eventually(t, fmt.Sprintf("round %d: %v behind %d returns all up to %d", round, x.rng, x.last, h.Now()), func() bool {
+			testkit.Eventually(t, fmt.Sprintf("round %d: %v after %d returns all up to %d", round, x.rng, x.last, h.Now()), func() bool {
 				x.read(t, h)
 				return x.done(h)
 			})
 			x.w.Close()
 			x.w.Close()
 		}
-		testkit.Eventually(t, "all watchers and relays are given back", func() bool { return n.Idle() == nil })
+		testkit.Eventually(t, "all watchers and relays are released", func() bool { return n.Idle() == nil })
 	}
 }
 
-// A watch that waits for one revision after the other reaches each of them, even if its shards reach it
-// while the watch decides whether to wait. It reads only when woken: a lost wakeup fails the test.
+// A watch that waits for one revision after the other reaches each of them, even if its shards reach it while the
+// watch decides whether to wait. It reads only when woken, so that a lost wake-up fails the test.
 func TestNoWakeUpIsLost(t *testing.T) {
 	for name, alone := range map[string]bool{"merged window": false, "alone": true} {
 		t.Run(name, func(t *testing.T) {
@@ -235,7 +235,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 					ops = append(ops, cachetest.Put("a", "1"))
 				}
 				at := h.Commit(ops...)
-				n.Replica(2).Demand(at) // quiet: it comes by progress alone
+				n.Replica(2).Demand(at) // quiet: reached by progress alone
 				for !w.WakeAt(at) {
 					select {
 					case <-woken:
@@ -249,7 +249,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 					}
 				}
 				if progress, _ := w.Progress(); progress < at {
-					t.Fatalf("progress %d, though %d is said to be reached", progress, at)
+					t.Fatalf("progress %d, though %d was reported as reached", progress, at)
 				}
 			}
 		})
@@ -297,21 +297,21 @@ func TestWatchClosedWhileItMoves(t *testing.T) {
 	}
 	close(stop)
 	busy.Wait()
-	testkit.Eventually(t, "all watchers and relays are given back", func() bool { return n.Idle() == nil })
+	testkit.Eventually(t, "all watchers and relays are released", func() bool { return n.Idle() == nil })
 }
 
-// next reads until there is something or an error.
+// next reads until there is an event or an error.
 func next(tb testing.TB, w *router.Watch) (revision kv.Revision, events []*kv.Event, err error) {
 	tb.Helper()
-	testkit.Eventually(tb, "the watch says something", func() bool {
+	testkit.Eventually(tb, "an event or an error", func() bool {
 		revision, events, err = w.Next(nil)
 		return revision > 0 || err != nil
 	})
 	return revision, events, err
 }
 
-// A transaction over two shards arrives whole even if one of them is late, and
-// Progress returns the late shard.
+// A transaction over two shards arrives whole even if one of them is late, and Progress
+// returns the late shard.
 func TestWatchWaitsForTheLateShard(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -322,10 +322,10 @@ func TestWatchWaitsForTheLateShard(t *testing.T) {
 	at := h.Commit(cachetest.Put("a", "1"), cachetest.Put("p", "1"))
 	testkit.Eventually(t, "the first shard has it", func() bool { return n.Replica(1).Progress() == at })
 	if revision, _, err := x.w.Next(nil); revision != 0 || err != nil {
-		t.Fatalf("half a transaction: %d, %v", revision, err)
+		t.Fatalf("before the late shard: got %d, %v", revision, err)
 	}
 	if progress, behind := x.w.Progress(); progress != at-1 || behind != 2 {
-		t.Errorf("progress %d, held by %d", progress, behind)
+		t.Errorf("progress %d, held back by shard %d", progress, behind)
 	}
 	n.Gate(2).Limit(0)
 	if revision, events, err := next(t, x.w); revision != at || len(events) != 2 || err != nil {
@@ -334,8 +334,8 @@ func TestWatchWaitsForTheLateShard(t *testing.T) {
 	x.w.Close()
 }
 
-// A shard is split while its next revision waits for another shard. The watch finds
-// its new source, and is not woken repeatedly meanwhile.
+// If a shard is split while its next revision waits for another shard, the watch finds its
+// new source. It is not woken repeatedly meanwhile.
 func TestWatchWaitsWhileAShardIsSplit(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -347,7 +347,7 @@ func TestWatchWaitsWhileAShardIsSplit(t *testing.T) {
 	first, second := h.Commit(cachetest.Put("p", "1")), h.Commit(cachetest.Put("a", "1"))
 	testkit.Eventually(t, "the others have it", func() bool { return n.Replica(1).Progress() == second && n.Replica(3).Progress() >= first })
 	if revision, _, err := x.w.Next(nil); revision != 0 || err != nil {
-		t.Fatalf("%d before all shards are there: %v", revision, err)
+		t.Fatalf("got %d before all shards have reached it: %v", revision, err)
 	}
 	m.Spec = shard.Spec{Ranges: []kv.Range{{}}, Shards: 3, Replicas: 1}
 	m, err := shard.Apply(m, shard.Command{IfVersion: 1, Change: shard.Split{Shard: 1, At: []string{"c"}}})
@@ -357,27 +357,26 @@ func TestWatchWaitsWhileAShardIsSplit(t *testing.T) {
 	n.Use(m)
 	n.Gate(2).Limit(first)
 	if revision, _, err := next(t, x.w); revision != first || err != nil {
-		t.Fatalf("%d, not %d: %v", revision, first, err)
+		t.Fatalf("got %d, want %d: %v", revision, first, err)
 	}
 	const most = 1000
 	x.bell.Wake()
 	for i := 0; x.bell.heard(); i++ {
 		if revision, _, err := x.w.Next(nil); revision != 0 || err != nil {
-			t.Fatalf("%d before all shards are there: %v", revision, err)
+			t.Fatalf("got %d before all shards have reached it: %v", revision, err)
 		}
 		if i == most {
-			t.Fatal("the watch is woken without end")
+			t.Fatal("the watch is woken repeatedly")
 		}
 	}
 	n.Gate(2).Limit(0)
 	if revision, _, err := next(t, x.w); revision != second || err != nil {
-		t.Fatalf("%d, not %d: %v", revision, second, err)
+		t.Fatalf("got %d, want %d: %v", revision, second, err)
 	}
 	x.w.Close()
 }
 
-// A watch whose shards have no source ends after a while, with an error that says so
-// and can be retried.
+// A watch whose shards have no source ends after a while with a retryable error that names the reason.
 func TestWatchWithoutHome(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -394,8 +393,7 @@ func TestWatchWithoutHome(t *testing.T) {
 	x.w.Close()
 }
 
-// A watch whose shard returns with a window above the watch's revision fails
-// with the floor.
+// A watch fails with the floor if its shard returns with a window above the revision of the watch.
 func TestAMovedWatchBelowTheFloorIsCompacted(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -415,7 +413,7 @@ func TestAMovedWatchBelowTheFloorIsCompacted(t *testing.T) {
 	x.w.Close()
 }
 
-// A watch does not continue in another history, even if the revisions would fit.
+// A watch does not continue in another history, even if the revisions would match.
 func TestWatchEndsWithItsLineage(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
