@@ -7,8 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// A watch may begin above the newest revision: there are no batches then, and the history
-// stays usable.
+// Batches may begin above the newest revision. It returns none then, and the history stays usable.
 func TestBatchesAboveTheNewestRevision(t *testing.T) {
 	h := cachetest.New()
 	if got := h.Batches(kv.Range{}, cachetest.Start+1, cachetest.Start); len(got) != 0 {
@@ -21,6 +20,6 @@ func TestBatchesAboveTheNewestRevision(t *testing.T) {
 		}
 	}
 	if got := h.Batches(kv.Range{}, 0, newest+5); len(got) != 1 || got[0].Revision != newest {
-		t.Errorf("batches of everything: %v, want one of revision %d", got, newest)
+		t.Errorf("all batches: %v, want one of revision %d", got, newest)
 	}
 }

@@ -28,8 +28,8 @@ func TestRightWatchersPass(t *testing.T) {
 	}
 }
 
-// The same, with the checker fed while the history grows, sometimes behind
-// the watcher and sometimes before it.
+// The checker accepts a correct watch while the history grows, sometimes behind the watcher
+// and sometimes ahead of it.
 func TestCheckerFollowsAGrowingHistory(t *testing.T) {
 	rng := testseed.Rand(t)
 	for range 100 {
@@ -66,7 +66,7 @@ func TestCheckerFollowsAGrowingHistory(t *testing.T) {
 			t.Fatalf("%v: %d violations: %v", w.Range, n, first[0])
 		}
 		if c.Events() != events {
-			t.Fatalf("judged %d events of %d", c.Events(), events)
+			t.Fatalf("judged %d events, want %d", c.Events(), events)
 		}
 	}
 }
@@ -109,11 +109,11 @@ func TestHistoryAgainstReplay(t *testing.T) {
 		}
 		if n := len(want) / 2; n > 0 {
 			if got := h.Touching(r, want[n-1], m.rev); !slices.Equal(got, want[n:]) {
-				t.Fatalf("%v behind %d: %v, want %v", r, want[n-1], got, want[n:])
+				t.Fatalf("%v after %d: %v, want %v", r, want[n-1], got, want[n:])
 			}
 		}
 	}
-	// What comes later is indexed as well.
+	// Later revisions are indexed as well.
 	m.change()
 	if err := h.Append(m.batches[len(m.batches)-1]); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestHistoryRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e := h.Events(kv.Range{}, 6); e[0].Prev == nil || e[0].Prev.Mod != 3 {
-		t.Errorf("the state it began with is no previous value: %v", e[0].Prev)
+		t.Errorf("the initial state yields no previous value: %v", e[0].Prev)
 	}
 	for name, b := range map[string]check.Batch{
 		"already":  {Revision: 6, Events: []check.Event{check.Delete("b", 6)}},

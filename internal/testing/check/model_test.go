@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// model is an etcd too simple to be wrong: a map, and all that happened.
+// model is an etcd that is too simple to be wrong: a map, and all its changes.
 type model struct {
 	rng     *rand.Rand
 	now     map[string]check.Item
@@ -47,8 +47,7 @@ func (m *model) change() {
 	m.batches = append(m.batches, b)
 }
 
-// history returns the model's past without its previous values: they have to
-// be found again.
+// history returns the model's history without previous values, which the checker must find.
 func (m *model) history(t *testing.T) *check.History {
 	t.Helper()
 	h := check.NewHistory(1, nil)
@@ -65,7 +64,7 @@ func (m *model) history(t *testing.T) *check.History {
 	return h
 }
 
-// state replays the past up to rev.
+// state replays the history up to rev.
 func (m *model) state(r kv.Range, rev kv.Revision) (out []check.Item) {
 	at := map[string]check.Item{}
 	for _, b := range m.batches {
@@ -86,8 +85,7 @@ func (m *model) state(r kv.Range, rev kv.Revision) (out []check.Item) {
 	return out
 }
 
-// watch returns what a right watcher sees, with progress and breaks at
-// random.
+// watch returns the operations of a correct watcher, with progress and breaks at random.
 func (m *model) watch(w check.Watch, stateFirst bool) check.Seen {
 	s := check.Seen{Watch: w, Until: m.rev}
 	pos := w.Start - 1

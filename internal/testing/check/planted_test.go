@@ -30,8 +30,8 @@ func prev(e check.Event, p check.Event) check.Event {
 	return e
 }
 
-// ops returns what a right watcher of everything sees from revision 2 on,
-// with a break behind 5 and a progress at 6.
+// ops returns the operations of a correct watcher of all keys from revision 2 on, with a
+// break after 5 and a progress at 6.
 func ops() []check.Op {
 	p := planted
 	batch := func(b check.Batch, events ...check.Event) check.Op {
@@ -65,8 +65,8 @@ var checkers = map[check.Promise]func(*check.History, check.Seen) []check.Violat
 	check.PromiseDelta:        check.ExactDeltas,
 }
 
-// Each planted fault is found by the checkers of the promises it breaks and
-// by no other one.
+// Each planted fault is found by the checkers of the guarantees that it breaks, and by no
+// other checker.
 func TestPlantedFaults(t *testing.T) {
 	h := check.NewHistory(1, nil)
 	for _, b := range planted {
@@ -80,7 +80,7 @@ func TestPlantedFaults(t *testing.T) {
 		resumable, bookmarkable           = check.PromiseResumable, check.PromiseBookmarkable
 		previous, filtered, exact, delta  = check.PromisePrevious, check.PromiseFiltered, check.PromiseExact, check.PromiseDelta
 	)
-	// a watcher that had everything up to 3, and then a delta up to 7
+	// a watcher that had all events up to 3, and then a delta up to 7
 	resynced := func(d check.Op) func(*check.Seen) {
 		d.Kind, d.Revision = check.OpDelta, 7
 		return func(s *check.Seen) { s.Ops = slices.Concat(s.Ops[:3], []check.Op{d}, s.Ops[9:]) }
@@ -247,7 +247,7 @@ func TestPlantedFaults(t *testing.T) {
 				}
 				for _, v := range vs {
 					if v.Promise != p {
-						t.Errorf("the checker of %q says %v", p, v)
+						t.Errorf("the checker of %q reports %v", p, v)
 					}
 					texts = append(texts, v.String())
 				}
@@ -258,9 +258,9 @@ func TestPlantedFaults(t *testing.T) {
 				t.Errorf("found %q, want %q:\n%s", broken, c.want, strings.Join(texts, "\n"))
 			}
 			if !strings.Contains(strings.Join(texts, "\n"), c.says) {
-				t.Errorf("no text says %s:\n%s", c.says, strings.Join(texts, "\n"))
+				t.Errorf("no violation contains %s:\n%s", c.says, strings.Join(texts, "\n"))
 			}
-			// The streaming checker finds the same number.
+			// The streaming checker finds the same number of violations.
 			k := check.NewChecker(s.Watch)
 			for _, op := range s.Ops {
 				k.Feed(op)
@@ -268,7 +268,7 @@ func TestPlantedFaults(t *testing.T) {
 			}
 			k.Finish(h, s.Until)
 			if _, n := k.Violations(); n != len(texts) {
-				t.Errorf("fed one by one: %d violations, want %d", n, len(texts))
+				t.Errorf("streaming checker: %d violations, want %d", n, len(texts))
 			}
 		})
 	}

@@ -20,8 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// run runs an etcd until the returned function is called, which returns what
-// Run returned.
+// run runs an etcd until the returned function is called, which returns the result of Run.
 func run(t *testing.T, cfg devetcd.Config) (addr string, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -49,7 +48,7 @@ func client(t *testing.T, addr string) *clientv3.Client {
 	return cli
 }
 
-// What was written is there again after a stop, on the same port.
+// Written data is still there after a restart on the same port.
 func TestRunKeepsItsData(t *testing.T) {
 	cfg := devetcd.Config{Dir: t.TempDir(), ClientAddr: "127.0.0.1:0", NoSync: true, Logger: slog.New(slog.DiscardHandler)}
 	addr, stop := run(t, cfg)
@@ -64,7 +63,7 @@ func TestRunKeepsItsData(t *testing.T) {
 	cfg.ClientAddr = addr
 	again, stop := run(t, cfg)
 	if again != addr {
-		t.Errorf("it was on %s and is on %s", addr, again)
+		t.Errorf("the address was %s and is now %s", addr, again)
 	}
 	cli = client(t, again)
 	if r, err := cli.Get(t.Context(), "k"); err != nil || r.Count != 1 {
@@ -76,7 +75,7 @@ func TestRunKeepsItsData(t *testing.T) {
 	}
 }
 
-// Whoever watches is cut, and does not hold up the end.
+// A watch is cut when Run ends, and does not delay it.
 func TestRunEndsUnderAWatch(t *testing.T) {
 	addr, stop := run(t, devetcd.Config{Dir: t.TempDir(), ClientAddr: "127.0.0.1:0", NoSync: true, Logger: slog.New(slog.DiscardHandler)})
 	cli := client(t, addr)
@@ -121,6 +120,6 @@ func TestRunNamesADirectoryThatWillNotDo(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if !strings.Contains(log.String(), "source=etcd") {
-		t.Errorf("etcd's own words are missing in the log: %s", log.String())
+		t.Errorf("etcd's messages are missing in the log: %s", log.String())
 	}
 }

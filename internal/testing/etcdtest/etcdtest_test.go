@@ -96,7 +96,7 @@ func TestProcessSurvivesItsFaults(t *testing.T) {
 	must(cli.Close())
 
 	must(p.Pause())
-	paused := func() bool { // the last of its threads may stop a moment later
+	paused := func() bool { // its last thread may stop a moment later
 		_, err := get(t, p.Endpoint(), "k", 300*time.Millisecond)
 		return errors.Is(err, context.DeadlineExceeded)
 	}
@@ -113,10 +113,10 @@ func TestProcessSurvivesItsFaults(t *testing.T) {
 		must(end())
 		must(end2(p))
 		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("%s: the process is still there: %v", name, err)
+			t.Errorf("%s: the process still exists: %v", name, err)
 		}
 		if p.PID() != 0 || p.Pause() == nil {
-			t.Errorf("%s: it counts as running", name)
+			t.Errorf("%s: the process is reported as running", name)
 		}
 		must(p.Start(t.Context()))
 		if n, err := get(t, p.Endpoint(), "k", time.Minute); n != 1 || err != nil {
@@ -124,11 +124,11 @@ func TestProcessSurvivesItsFaults(t *testing.T) {
 		}
 	}
 	if p.Start(t.Context()) == nil {
-		t.Error("it was started twice")
+		t.Error("the second Start did not fail")
 	}
 }
 
-// end2 ends what has ended.
+// end2 stops and kills a process that has ended.
 func end2(p *etcdtest.Process) error { return errors.Join(p.Stop(), p.Kill()) }
 
 func TestProcessThatCannotStart(t *testing.T) {
@@ -142,15 +142,15 @@ func TestProcessThatCannotStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := other.Start(t.Context()); err == nil {
-			t.Errorf("%s: it started", name)
+			t.Errorf("%s: etcd started", name)
 		}
 	}
 	if _, err := etcdtest.NewProcess(t.Context(), etcdtest.ProcessConfig{}); err == nil {
-		t.Error("no directory: no error")
+		t.Error("no error without a directory")
 	}
 }
 
-// However many ask, it is built once, and all get it.
+// Concurrent callers share one build, and all get its path.
 func TestBinaryIsBuiltOnce(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("looks at a Linux home directory")
@@ -171,6 +171,6 @@ func TestBinaryIsBuiltOnce(t *testing.T) {
 		t.Errorf("different paths: %v", paths)
 	}
 	if info, err := os.Stat(paths[0]); err != nil || info.Mode()&0o111 == 0 {
-		t.Errorf("%s is no program: %v", paths[0], err)
+		t.Errorf("%s is not executable: %v", paths[0], err)
 	}
 }

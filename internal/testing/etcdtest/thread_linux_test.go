@@ -13,8 +13,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// Etcd runs on when the thread ends on which it was started: any goroutine that stays
-// locked to its thread takes that along.
+// Etcd survives the end of the thread that started it: a goroutine that ends while it is
+// locked to its thread also ends the thread.
 func TestEtcdOutlivesTheThreadOfItsStart(t *testing.T) {
 	p := etcdtest.StartProcess(t)
 	if err := p.Kill(); err != nil {

@@ -41,19 +41,19 @@ func TestNodesLiveDieAndComeBack(t *testing.T) {
 	n.Kill()
 	n.Kill()
 	if err := n.WaitReady(ctx); err == nil || n.PID() != 0 {
-		t.Errorf("a dead node is ready: %v", err)
+		t.Errorf("a killed node is ready: %v", err)
 	}
 	if err := n.Start(); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.WaitReady(ctx); err != nil || n.PID() == pid {
-		t.Errorf("%v, process %d again", err, pid)
+		t.Errorf("restart: %v, PID %d", err, pid)
 	}
 	c.Stop()
 	c.Stop()
 
 	if _, err := nodetest.Start(ctx, nodetest.Config{Binary: bin, Dir: t.TempDir(), Etcd: e.Endpoint(), Args: []string{"--no-such-flag"}}); err == nil ||
 		!strings.Contains(err.Error(), "no-such-flag") {
-		t.Errorf("a wrong flag: %v", err)
+		t.Errorf("an unknown flag: %v", err)
 	}
 }

@@ -17,10 +17,10 @@ func TestTexts(t *testing.T) {
 		t.Errorf("%d bytes, %v", n, err)
 	}
 	if _, err := size("Name:\tx\n", "VmHWM:"); err == nil {
-		t.Error("a status without VmHWM is taken")
+		t.Error("a status without VmHWM is accepted")
 	}
 	self := []int{os.Getpid()}
-	debug.FreeOSMemory() // else the ballast of a previous run is there, and is used again
+	debug.FreeOSMemory() // otherwise the ballast reuses freed memory of a previous run
 	if err := ResetPeaks(self); err != nil {
 		t.Fatal(err)
 	}
@@ -31,14 +31,14 @@ func TestTexts(t *testing.T) {
 	ballast := bytes.Repeat([]byte("x"), 64<<20)
 	after, err := Peaks(self)
 	if err != nil || after[0]-before[0] < 32<<20 {
-		t.Errorf("%d bytes more with %d bytes of ballast, %v", after[0]-before[0], len(ballast), err)
+		t.Errorf("the peak grew by %d bytes with %d bytes of ballast, %v", after[0]-before[0], len(ballast), err)
 	}
 	if n, err := Memory(self); err != nil || n < int64(len(ballast)) {
 		t.Errorf("%d bytes of memory with %d bytes of ballast, %v", n, len(ballast), err)
 	}
 }
 
-// The CPU time of a process is the time that its parent learns from wait(2), and finer than ticks of 10 ms.
+// The CPU time of a process agrees with getrusage(2), and is finer than ticks of 10 ms.
 func TestCPU(t *testing.T) {
 	self := []int{os.Getpid()}
 	before, err := CPU(self)
@@ -57,10 +57,10 @@ func TestCPU(t *testing.T) {
 		t.Errorf("CPU time is %v and then %v, and %v in between by getrusage(2)", before, after, used)
 	}
 	if before == after {
-		t.Errorf("CPU time stays at %v during system calls", before)
+		t.Errorf("CPU time did not grow from %v during system calls", before)
 	}
 	if _, err := CPU([]int{1 << 22}); err == nil {
-		t.Error("CPU time of a process that cannot exist: the limit of PIDs is 1<<22")
+		t.Error("got the CPU time of a process that cannot exist: the limit of PIDs is 1<<22")
 	}
 }
 
@@ -71,7 +71,7 @@ func TestProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := p.Err(); err != nil {
-		t.Errorf("it has ended: %v", err)
+		t.Errorf("the process has ended: %v", err)
 	}
 	if _, err := CPU([]int{p.PID()}); err != nil {
 		t.Error(err)
@@ -79,21 +79,21 @@ func TestProcess(t *testing.T) {
 	p.Kill()
 	p.Kill()
 	if p.Err() == nil {
-		t.Error("it was killed and runs")
+		t.Error("the process runs after Kill")
 	}
 	p.Interrupt()
 	if p, err = Start(log, "sleep", "1000"); err != nil {
 		t.Fatal(err)
 	}
 	if p.Interrupt(); p.Err() == nil {
-		t.Error("it was interrupted and runs")
+		t.Error("the process runs after Interrupt")
 	}
 	if _, err := Start(log, "/no/such/program"); err == nil {
-		t.Error("a program that is not there was started")
+		t.Error("a missing program was started")
 	}
 }
 
-// CPU time is known while a process runs, and stays known when it has ended.
+// CPU returns the CPU time of a running process, and also after it has ended.
 func TestCPUOfAProcessThatHasEnded(t *testing.T) {
 	p, err := Start(filepath.Join(t.TempDir(), "log"), "sh", "-c", "while :; do :; done")
 	if err != nil {

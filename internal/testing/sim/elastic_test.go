@@ -22,9 +22,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/sim/memetcd"
 )
 
-// mapChange returns a random split, merge or move; nil when the one that was
-// drawn cannot be had. As the leader does, it gives nothing to a node that has
-// not loaded what it has.
+// mapChange returns a random split, merge or move, or nil if it drew an impossible one.
+// Like the leader, it gives nothing to a node that is still loading its replica.
 func mapChange(c *sim.Cluster, m *shard.Map, r *rand.Rand) shard.Change {
 	loads := func(s *shard.Shard, n shard.NodeID) bool { return c.Node(string(n)).Replica(s.ID) == nil }
 	i := r.IntN(len(m.Shards))
@@ -53,7 +52,7 @@ func mapChange(c *sim.Cluster, m *shard.Map, r *rand.Rand) shard.Change {
 	return nil
 }
 
-// changeMap changes the map five times a second, and returns how often it did.
+// changeMap changes the map five times a second, and returns the number of changes.
 func changeMap(t *testing.T, c *sim.Cluster, r *rand.Rand, d time.Duration) (made int) {
 	t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
@@ -77,7 +76,7 @@ func changeMap(t *testing.T, c *sim.Cluster, r *rand.Rand, d time.Duration) (mad
 	return made
 }
 
-// pauses measures for how long some watcher lacked something, at most.
+// pauses measures the longest time during which some watcher lacked events.
 type pauses struct {
 	stop    chan struct{}
 	done    chan struct{}
@@ -112,8 +111,7 @@ func (p *pauses) end() (time.Duration, string) {
 	return p.longest, p.who
 }
 
-// units returns how many watchers were sent a state or a delta though they had
-// a position.
+// units returns the number of states and deltas that were sent to watchers with a position.
 func units(ws []*sim.Watcher) (n int) {
 	for _, w := range ws {
 		for i, op := range w.Seen().Ops {
@@ -125,9 +123,8 @@ func units(ws []*sim.Watcher) (n int) {
 	return n
 }
 
-// Shards are split, merged and moved five times a second, on nodes that do not
-// have all of them. Watches pause, and go on; nobody is sent a state again, at no
-// node, and etcd is asked for none.
+// Shards are split, merged and moved five times a second, on nodes that do not have all of them.
+// Watches pause and continue; no client gets the state again, and etcd does not have to send it.
 func TestMapChangesUnderLoad(t *testing.T) {
 	d := 20 * time.Second
 	if testing.Short() {
@@ -152,13 +149,13 @@ func TestMapChangesUnderLoad(t *testing.T) {
 		made := changeMap(t, c, r, d)
 		l.end()
 		longest, who := p.end()
-		t.Logf("%d changes, %v at most without new events: %s", made, longest, who)
+		t.Logf("%d map changes, at most %v without new events: %s", made, longest, who)
 		if made < 10 {
-			t.Errorf("%d changes", made)
+			t.Errorf("only %d map changes", made)
 		}
-		// 0.06 s in most runs, and 0.15 s at most in eighty: etcd's own 0.1 s for a
-		// watch that begins in the past. A node that waits for events in vain would
-		// wait a second longer.
+		// 0.06 s in most runs, and at most 0.15 s in eighty: etcd needs 0.1 s for a watch
+		// that begins in the past. A node that waits for events that do not come would take
+		// a second longer.
 		if longest > 400*time.Millisecond {
 			t.Errorf("a pause of %v: %s", longest, who)
 		}
@@ -170,8 +167,8 @@ func TestMapChangesUnderLoad(t *testing.T) {
 	})
 }
 
-// Shards are split, merged and moved while nodes die and come back, and while
-// etcd compacts: whatever happens in the middle of what, no promise is broken.
+// Shards are split, merged and moved while nodes are killed and restarted, and while etcd
+// compacts. No guarantee is broken, whichever of them coincide.
 func TestMapChangesWhileNodesDie(t *testing.T) {
 	rounds := 6
 	if testing.Short() {
@@ -201,8 +198,8 @@ func TestMapChangesWhileNodesDie(t *testing.T) {
 	})
 }
 
-// Two nodes of five leave permanently, one softly and one hard, and come back as if
-// they were new, and leave again.
+// Two of five nodes leave permanently, one by a drain and one by a kill; they return as new
+// nodes, and leave again.
 func TestScaleUnderLoad(t *testing.T) {
 	s := testseed.Of(t)
 	run(t, sim.Config{Seed: s, Nodes: 5}, func(t *testing.T, c *sim.Cluster) {
@@ -236,7 +233,7 @@ func TestScaleUnderLoad(t *testing.T) {
 		}
 		l.end()
 		longest, who := p.end()
-		t.Logf("%v at most without new events: %s", longest, who)
+		t.Logf("at most %v without new events: %s", longest, who)
 		if longest > 2*time.Second {
 			t.Errorf("a pause of %v: %s", longest, who)
 		}
@@ -247,8 +244,8 @@ func TestScaleUnderLoad(t *testing.T) {
 	})
 }
 
-// A shard that is written to a lot is split, one that many watch has another replica, and more nodes
-// own shards, by themselves; when it is over, all is undone. Nothing else changes.
+// Under load, a shard with many writes is split, a shard with many watches gets another replica, and
+// more nodes own shards. After the load, all of this is undone. Nothing else changes.
 func TestLoadChangesTheMap(t *testing.T) {
 	tune := func(cfg *node.Config) {
 		cfg.Balance = planner.Balance{
@@ -259,7 +256,7 @@ func TestLoadChangesTheMap(t *testing.T) {
 	run(t, sim.Config{Nodes: 5, Tune: tune}, func(t *testing.T, c *sim.Cluster) {
 		w := c.Watch("/")
 		first := c.Map()
-		// Two shards together have more than a quarter of what is too much.
+		// Two shards together have more than a quarter of the limit.
 		write := func(stop chan struct{}, txn func(n int) []memetcd.Op) {
 			for n := 0; ; n++ {
 				select {
@@ -308,17 +305,17 @@ func TestLoadChangesTheMap(t *testing.T) {
 		c.Await(2*time.Minute, "an owner for every 25 of 75 events", func() bool { return c.Map().Spec.Owners == 3 && owners(c.Map()) == 3 })
 		time.Sleep(40 * time.Second)
 		if m := c.Map(); m.NextID != first.NextID+2 || len(m.Shards) != 9 || copies() != 4 {
-			t.Errorf("it does not come to rest: %d shards, up to ID %d, %d replicas", len(m.Shards), m.NextID-1, copies())
+			t.Errorf("the map does not settle: %d shards, up to ID %d, %d replicas", len(m.Shards), m.NextID-1, copies())
 		}
 		if c.Shard("/d3/k0").ID == c.Shard("/d3/k7").ID {
-			t.Error("it is not the hot shard that was split")
+			t.Error("a shard other than the hot one was split")
 		}
 		close(hot)
 		leave()
 		c.Await(2*time.Minute, "a merge and a replica less", func() bool { return len(c.Map().Shards) == 8 && copies() == 3 })
 		time.Sleep(40 * time.Second)
 		if m := c.Map(); m.NextID != first.NextID+3 || len(m.Shards) != 8 || copies() != 3 {
-			t.Errorf("it does not come to rest: %d shards, up to ID %d, %d replicas", len(m.Shards), m.NextID-1, copies())
+			t.Errorf("the map does not settle: %d shards, up to ID %d, %d replicas", len(m.Shards), m.NextID-1, copies())
 		}
 		close(always)
 		writers.Wait()
@@ -330,7 +327,7 @@ func TestLoadChangesTheMap(t *testing.T) {
 	})
 }
 
-// owners returns how many nodes own shards.
+// owners returns the number of nodes that own shards.
 func owners(m *shard.Map) int {
 	all := make(map[shard.NodeID]bool)
 	for i := range m.Shards {

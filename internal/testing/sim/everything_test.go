@@ -49,7 +49,7 @@ func (l *load) sleep(d time.Duration) bool {
 
 func anyKey(r *rand.Rand) string { return fmt.Sprintf("/d%d/k%d", r.IntN(8), r.IntN(8)) }
 
-// write changes something, now and then a lot at once.
+// write makes random changes, occasionally many at once.
 func (l *load) write(r *rand.Rand) {
 	for n := 0; l.sleep(time.Duration(20+r.IntN(250)) * time.Millisecond); n++ {
 		value := fmt.Sprint(n)
@@ -77,12 +77,12 @@ func (l *load) write(r *rand.Rand) {
 			_, err = l.c.Etcd.Txn(ops...)
 		}
 		if err != nil {
-			panic(err) // the test is wrong
+			panic(err) // the test itself is wrong
 		}
 	}
 }
 
-// read judges answers, and takes refusals.
+// read checks answers, and accepts refusals.
 func (l *load) read(r *rand.Rand) {
 	names := l.c.Names()
 	for l.sleep(time.Duration(50+r.IntN(500)) * time.Millisecond) {
@@ -106,7 +106,7 @@ func anyRange(r *rand.Rand) kv.Range {
 	return kv.Range{}
 }
 
-// watch adds a watcher of any shape.
+// watch adds a watcher with random options.
 func (l *load) watch(cl *client.Client, r *rand.Rand) {
 	req := sim.WatchRequest{Range: anyRange(r), Prev: r.IntN(2) == 0}
 	switch r.IntN(4) {
@@ -115,7 +115,7 @@ func (l *load) watch(cl *client.Client, r *rand.Rand) {
 	case 1:
 		req.From = max(l.from, 1+l.c.RevisionAt(time.Now().Add(-time.Duration(r.IntN(20))*time.Second)))
 	case 2:
-		req.From = l.c.Etcd.Revision() + 1 + kv.Revision(r.IntN(20)) // in the future
+		req.From = l.c.Etcd.Revision() + 1 + kv.Revision(r.IntN(20)) // a future revision
 	}
 	l.c.WatchBy(cl, req)
 }
@@ -154,9 +154,9 @@ func TestTwoNodesDieAgainAndAgain(t *testing.T) {
 	})
 }
 
-// TestEverything runs when SIM_EVERYTHING is set. Now and then it hangs: gRPC waits for a
-// time to come with a stream's lock held, and while another goroutine waits for that
-// lock, a bubble's time stands still.
+// TestEverything runs if SIM_EVERYTHING is set. It hangs occasionally: gRPC holds a
+// stream's lock while it waits for a timer, and while another goroutine waits for that
+// lock, the time of a bubble stands still.
 func TestEverything(t *testing.T) {
 	if os.Getenv("SIM_EVERYTHING") == "" {
 		t.Skip("set SIM_EVERYTHING=1 to run it")
@@ -180,8 +180,8 @@ func TestEverything(t *testing.T) {
 	})
 }
 
-// mayhem breaks things at random, one after the other, some at once. It may kill
-// all who have a shard and compact what they have not seen: no watch ends.
+// mayhem injects random faults, up to three at a time. It may kill all nodes that have a
+// shard and compact revisions that they have not seen: no watch may end.
 type mayhem struct {
 	c       *sim.Cluster
 	r       *rand.Rand
@@ -190,17 +190,17 @@ type mayhem struct {
 	active  []fault
 }
 
-// fault is something that is wrong for a while.
+// fault is a fault that lasts for a while.
 type fault struct {
 	what  string
-	hosts []string // those it is about
+	hosts []string // the affected hosts
 	until time.Time
 	end   func()
 }
 
 func (m *mayhem) watch() { m.load.watch(m.clients[m.r.IntN(len(m.clients))], m.r) }
 
-// step ends the faults that are over, begins another one, and waits.
+// step ends the expired faults, begins another one, and waits.
 func (m *mayhem) step() {
 	now := time.Now()
 	m.active = slices.DeleteFunc(m.active, func(f fault) bool {
@@ -222,19 +222,19 @@ func (m *mayhem) step() {
 
 // mend ends all faults.
 func (m *mayhem) mend() {
-	m.c.Note("everything is mended")
+	m.c.Note("all faults are ended")
 	for _, f := range m.active {
 		f.end()
 	}
 	m.c.HealAll()
 }
 
-// touched reports whether something is wrong with a host.
+// touched reports whether a host has a fault.
 func (m *mayhem) touched(host string) bool {
 	return slices.ContainsFunc(m.active, func(f fault) bool { return slices.Contains(f.hosts, host) })
 }
 
-// begins notes a fault that lasts at most 12 s.
+// begins records a fault that lasts at most 12 s.
 func (m *mayhem) begins(what string, end func(), hosts ...string) {
 	d := time.Duration(200+m.r.IntN(12000)) * time.Millisecond
 	m.c.Note("begins: %s, for %v", what, d)

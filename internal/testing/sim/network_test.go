@@ -15,7 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/sim"
 )
 
-// pair returns the ends of a connection from a to b:1, and what listens there.
+// pair returns the ends of a connection from a to b:1, and the listener at b:1.
 func pair(t *testing.T, n *sim.Network) (a, b net.Conn, lis net.Listener) {
 	t.Helper()
 	lis, err := n.Listen("b:1")
@@ -48,7 +48,7 @@ func expect(t *testing.T, c net.Conn, want string) {
 	}
 }
 
-// silent says that nothing can be read from c within a minute.
+// silent checks that nothing can be read from c within a minute.
 func silent(t *testing.T, c net.Conn) {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
@@ -93,10 +93,10 @@ func TestNetwork(t *testing.T) {
 			expect(t, b, "ping")
 			send(t, b, "pong")
 			_ = b.Close()
-			_ = b.Close() // twice is allowed
+			_ = b.Close() // a second Close is allowed
 			expect(t, a, "pong")
 			fails(t, "read", read(a), io.EOF)
-			fails(t, "write to who is gone", write(a), syscall.EPIPE)
+			fails(t, "write to a closed peer", write(a), syscall.EPIPE)
 			fails(t, "read of a closed end", read(b), net.ErrClosed)
 			if a.RemoteAddr().String() != "b:1" || b.LocalAddr().String() != "b:1" || b.RemoteAddr().String() != a.LocalAddr().String() {
 				t.Fatal("addresses:", a.LocalAddr(), a.RemoteAddr(), b.LocalAddr(), b.RemoteAddr())
@@ -145,7 +145,7 @@ func TestNetwork(t *testing.T) {
 		"latency": func(t *testing.T, n *sim.Network) {
 			n.SetLatency(time.Second)
 			start := time.Now()
-			a, b, _ := pair(t, n) // there and back
+			a, b, _ := pair(t, n) // one round trip
 			send(t, a, "x")
 			expect(t, b, "x")
 			if d := time.Since(start); d != 3*time.Second {

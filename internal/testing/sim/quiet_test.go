@@ -17,7 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/sim"
 )
 
-// cut cuts the cluster's one shard into so many, which spread over the nodes.
+// cut splits the cluster's only shard into that many, which spread over the nodes.
 func cut(t *testing.T, c *sim.Cluster, into int) {
 	t.Helper()
 	split := shard.Split{Shard: c.Map().Shards[0].ID}
@@ -37,7 +37,7 @@ func cut(t *testing.T, c *sim.Cluster, into int) {
 	c.AwaitReady()
 }
 
-// followers are streams of map and members, one from each node.
+// followers are streams of the map and the members, one from each node.
 type followers struct {
 	messages atomic.Int64
 	running  sync.WaitGroup
@@ -76,8 +76,8 @@ func (f *followers) end() {
 }
 
 // A quiet cluster of many nodes and shards sends little: neither map nor members are sent
-// again while they do not change, to nodes or to clients. The bounds take in all that
-// nodes send each other besides: status, heartbeats and checks of the data.
+// again to nodes or clients while they do not change. The bounds include the remaining
+// traffic between nodes: status, heartbeats and checks of the data.
 func TestAQuietClusterOfManyNodesSendsLittle(t *testing.T) {
 	const nodes, shards, quiet = 40, 200, time.Minute
 	run(t, sim.Config{Nodes: nodes, Shards: 1, Replicas: 1}, func(t *testing.T, c *sim.Cluster) {
@@ -102,10 +102,10 @@ func TestAQuietClusterOfManyNodesSendsLittle(t *testing.T) {
 	})
 }
 
-// Nodes at rest read little at etcd: one of them reads its revision twice a second for all,
-// the others each two seconds for themselves, and each asks as often for the rights of users.
+// Idle nodes read little from etcd: one of them reads its revision twice a second for all, each of the others
+// every two seconds, and each node reads the users' rights every two seconds.
 func TestNodesAtRestReadLittleAtEtcd(t *testing.T) {
-	for _, shards := range []int{1, 3} { // one node owns all, or each node owns one
+	for _, shards := range []int{1, 3} { // one node owns all shards, or each node owns one
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
 			run(t, sim.Config{Shards: shards}, func(t *testing.T, c *sim.Cluster) {
 				const quiet = time.Minute
@@ -122,18 +122,18 @@ func TestNodesAtRestReadLittleAtEtcd(t *testing.T) {
 				reads := c.Etcd.Counts().Ranges - before
 				t.Logf("%d reads in %v, data up to %v old", reads, quiet, oldest)
 				if least := int(quiet / time.Second); reads < least || reads > 5*least {
-					t.Errorf("etcd was read %d times in %v", reads, quiet)
+					t.Errorf("%d reads of etcd in %v", reads, quiet)
 				}
 				if oldest == 0 || oldest > time.Second {
-					t.Errorf("data has been %v old", oldest)
+					t.Errorf("the data was up to %v old", oldest)
 				}
 			})
 		})
 	}
 }
 
-// A further shard costs little: at rest, and for each write to another one. docs/scaling.md
-// has the figures.
+// An additional shard costs little traffic: at rest, and for each write to another shard.
+// docs/scaling.md has the figures.
 func TestAFurtherShardSendsLittle(t *testing.T) {
 	const few, many, quiet, writes = 3, 19, 20 * time.Second, 200
 	traffic := func(shards int) (atRest, perWrite float64) {
@@ -164,6 +164,6 @@ func TestAFurtherShardSendsLittle(t *testing.T) {
 	rest, write = (restMany-rest)/(many-few), (writeMany-write)/(many-few)
 	t.Logf("each further shard: %.1f bytes a second at rest, %.1f bytes for each write elsewhere, between three nodes", rest, write)
 	if rest > 300 || write > 50 {
-		t.Error("that is too much")
+		t.Error("an additional shard costs too much traffic")
 	}
 }

@@ -2,8 +2,7 @@
 
 package sim_test
 
-// raceDetector: with it, Go 1.26 crashes now and then in the timers of a
-// synctest bubble (https://github.com/golang/go/issues/78156), the more often
-// the more timers there are. What runs here in bubbles runs with the detector
-// over real sockets elsewhere.
+// raceDetector: with it, Go 1.26 sometimes crashes in the timers of a synctest bubble
+// (https://github.com/golang/go/issues/78156); more timers make it likelier. The code of
+// these tests runs with the detector over real sockets elsewhere.
 const raceDetector = true

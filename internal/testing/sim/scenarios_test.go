@@ -16,7 +16,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/sim/memetcd"
 )
 
-// run runs a scenario on a cluster of its own, and the final check behind it.
+// run runs a scenario on a new cluster, and then the final check.
 func run(t *testing.T, cfg sim.Config, scenario func(t *testing.T, c *sim.Cluster)) {
 	t.Helper()
 	if raceDetector {
@@ -29,7 +29,7 @@ func run(t *testing.T, cfg sim.Config, scenario func(t *testing.T, c *sim.Cluste
 	})
 }
 
-// writeFor puts a key of each directory in turn, every 100 ms.
+// writeFor puts one key every 100 ms, in each directory in turn.
 func writeFor(c *sim.Cluster, d time.Duration) {
 	end := time.Now().Add(d)
 	for n := 0; time.Now().Before(end); n++ {
@@ -38,7 +38,7 @@ func writeFor(c *sim.Cluster, d time.Duration) {
 	}
 }
 
-// several watches of the usual shapes, all begun.
+// several opens watches of the usual shapes, and waits until they have started.
 func several(c *sim.Cluster) []*sim.Watcher {
 	cl := c.Client("client")
 	ws := []*sim.Watcher{
@@ -61,7 +61,7 @@ func TestAWatchSurvivesItsOwner(t *testing.T) {
 		owner := c.Owner("/d1/a")
 		c.Kill(owner)
 		c.Put("/d1/a", "2")
-		c.Settle(5 * time.Second) // it does not wait for gossip or raft
+		c.Settle(5 * time.Second) // without waiting for gossip or raft
 		c.Restart(owner)
 		c.Put("/d1/a", "3")
 		c.AwaitReady()
@@ -92,7 +92,7 @@ func TestADrainedNodeLosesNothing(t *testing.T) {
 		owner := c.Owner("/d1/k1")
 		time.AfterFunc(500*time.Millisecond, func() { _, _ = c.Etcd.Put("/d1/k1", "while it drains") })
 		if took := c.Stop(owner); took > 30*time.Second {
-			t.Errorf("draining took %v", took)
+			t.Errorf("the drain took %v", took)
 		}
 		writeFor(c, 2*time.Second)
 		c.Settle(5 * time.Second)
@@ -102,13 +102,13 @@ func TestADrainedNodeLosesNothing(t *testing.T) {
 	})
 }
 
-// Whoever restarts one node after the other waits for each to be ready: it is when
-// it has the shards that the others should not be alone with, a few at a time.
+// During a rolling restart, the operator waits for each node to be ready. A node is ready once it has again the
+// shards that would otherwise have too few replicas; it gets a few at a time.
 func TestANodeIsReadyWhenItsShardsAreBack(t *testing.T) {
 	few := func(cfg *node.Config) { cfg.MaxNodeMoves = 2 }
 	run(t, sim.Config{Tune: few}, func(t *testing.T, c *sim.Cluster) {
 		c.Stop("n3")
-		c.Await(time.Minute, "its shards are the others'", func() bool {
+		c.Await(time.Minute, "n3 has no shards", func() bool {
 			return !slices.ContainsFunc(c.Map().Shards, func(s shard.Shard) bool { return slices.Contains(s.Replicas, "n3") })
 		})
 		ready := func(within time.Duration) {
@@ -123,7 +123,7 @@ func TestANodeIsReadyWhenItsShardsAreBack(t *testing.T) {
 			}
 		}
 
-		// Nobody is there to give it any: it does not wait for ever.
+		// If no other node runs, n3 becomes ready without shards after a while.
 		c.Stop("n3")
 		c.Kill("n1")
 		c.Kill("n2")
@@ -134,11 +134,11 @@ func TestANodeIsReadyWhenItsShardsAreBack(t *testing.T) {
 	})
 }
 
-// forgotten is how long after a node's end its last report no longer counts for the leader.
+// forgotten is the time after which the leader no longer counts the last report of a stopped node.
 const forgotten = 75 * time.Second
 
-// A node that cannot reach etcd is given no shards. Whoever waits for it to be ready does not go on to the
-// nodes that have the last copies.
+// A node that cannot reach etcd gets no shards. It is not ready, so that a rolling restart does not
+// continue with the nodes that have the last copies.
 func TestANodeThatIsOwedShardsIsNotReadyBeforeItReachesEtcd(t *testing.T) {
 	run(t, sim.Config{}, func(t *testing.T, c *sim.Cluster) {
 		c.Stop("n3")
@@ -148,7 +148,7 @@ func TestANodeThatIsOwedShardsIsNotReadyBeforeItReachesEtcd(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		for _, s := range c.Map().Shards {
 			if len(s.Replicas) != 2 {
-				t.Fatalf("shard %d is on %v: nothing is owed to n3", s.ID, s.Replicas)
+				t.Fatalf("shard %d is on %v: the test needs n3 to lack a replica", s.ID, s.Replicas)
 			}
 		}
 		if len(c.Node("n3").NotReady()) == 0 {
@@ -168,7 +168,7 @@ func TestARollingRestartWithoutEtcdStopsBeforeTheLastCopies(t *testing.T) {
 	run(t, sim.Config{}, func(t *testing.T, c *sim.Cluster) {
 		c.Etcd.Stop()
 		names := c.Names()
-		slices.Reverse(names) // as a StatefulSet's pods
+		slices.Reverse(names) // in the order of a StatefulSet's pods
 		for _, n := range names {
 			c.Stop(n)
 			time.Sleep(forgotten)
@@ -186,7 +186,7 @@ func TestARollingRestartWithoutEtcdStopsBeforeTheLastCopies(t *testing.T) {
 				r := c.Node(n).Replica(s.ID)
 				return r != nil && r.Status().Ready
 			}) {
-				t.Errorf("no node has shard %d any more", s.ID)
+				t.Errorf("no node has shard %d", s.ID)
 			}
 		}
 		if err := c.Etcd.Start(); err != nil {
@@ -202,7 +202,7 @@ func TestANodeThatSlept(t *testing.T) {
 		owner := c.Owner("/d1/k1")
 		c.Pause(owner)
 		writeFor(c, 10*time.Second)
-		c.Settle(5 * time.Second) // the others go on
+		c.Settle(5 * time.Second) // the other nodes continue
 		c.Resume(owner)
 		for range 20 {
 			_ = c.CheckRead(owner, kv.Range{}, sim.Ask{MaxStaleness: 2 * time.Second})
@@ -229,7 +229,7 @@ func TestAnOwnerCutFromEtcdOnly(t *testing.T) {
 		if r, err := c.List(context.Background(), owner, kv.Range{}, sim.Ask{MaxStaleness: 5 * time.Second}); err != nil {
 			t.Errorf("20 s after the cut it still has no other source: %v", err)
 		} else if r.Revision == 0 {
-			t.Error("an answer without a revision")
+			t.Error("got an answer without a revision")
 		}
 		c.Heal(owner, sim.Etcd)
 		writeFor(c, 2*time.Second)
@@ -274,7 +274,7 @@ func TestGossipLoses30Percent(t *testing.T) {
 		writeFor(c, 20*time.Second)
 		time.Sleep(2 * time.Minute)
 		if now := c.Map().Version; now != version {
-			t.Errorf("lost packets moved shards: map %d became %d", version, now)
+			t.Errorf("packet loss moved shards: map version %d became %d", version, now)
 		}
 	})
 }
@@ -321,7 +321,7 @@ func TestAWipedDiskRejoins(t *testing.T) {
 		c.Restart("n1")
 		c.AwaitReady()
 		writeFor(c, 2*time.Second)
-		// It votes again: with another one gone there is still a leader.
+		// n1 votes again: without n2 there is still a leader.
 		time.Sleep(time.Minute)
 		c.Kill("n2")
 		c.Await(20*time.Second, "a leader", func() bool { l := c.Leader(); return l != "" && l != "n2" })
@@ -331,7 +331,7 @@ func TestAWipedDiskRejoins(t *testing.T) {
 	})
 }
 
-// Raft needs no etcd: nor does the return of a vote.
+// Raft does not need etcd: a wiped node votes again while etcd is stopped.
 func TestAWipedDiskVotesAgainWithoutEtcd(t *testing.T) {
 	run(t, sim.Config{}, func(_ *testing.T, c *sim.Cluster) {
 		c.Etcd.Stop()
@@ -416,9 +416,9 @@ func TestEtcdIsCompactedWhileANodeIsCutOff(t *testing.T) {
 	}
 }
 
-// Before the other replicas notice that the owner is cut from etcd, etcd is compacted at
-// its head: no node has the revisions between. One replica fetches from etcd what has
-// changed, the others take it from that one, and all watches go on while the cut lasts.
+// Before the other replicas notice that the owner is cut off from etcd, etcd is compacted
+// at its head: no node has the revisions between. One replica fetches the changes from
+// etcd, the others take them from that replica, and all watches continue during the cut.
 func TestEtcdIsCompactedBeforeTheReplicasLeaveAnOwnerThatIsCutFromIt(t *testing.T) {
 	for name, cut := range map[string]func(c *sim.Cluster, owner string){
 		"both ways":         func(c *sim.Cluster, owner string) { c.Cut(owner, sim.Etcd) },
@@ -426,7 +426,7 @@ func TestEtcdIsCompactedBeforeTheReplicasLeaveAnOwnerThatIsCutFromIt(t *testing.
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, sim.Config{Nodes: 5}, func(t *testing.T, c *sim.Cluster) {
-				for _, node := range c.Running() { // a client that reaches no other node
+				for _, node := range c.Running() { // a client that reaches only this node
 					for _, other := range c.Running() {
 						if other != node {
 							c.Cut("client of "+node, other)
@@ -456,7 +456,7 @@ func TestEtcdIsCompactedWhileAllNodesAreCutFromIt(t *testing.T) {
 		t.Run(fmt.Sprintf("at r%+d", offset), func(t *testing.T) {
 			run(t, sim.Config{}, func(t *testing.T, c *sim.Cluster) {
 				if offset > 1 {
-					t.Skip("history is lost then: the watches end as compacted until there is a resume ladder")
+					t.Skip("history is lost: the watches end as compacted")
 				}
 				several(c)
 				time.Sleep(time.Second)
@@ -480,7 +480,7 @@ func TestTransactionsOverTwoShardsArriveWhole(t *testing.T) {
 		several(c)
 		a, b := c.Shard("/d1/k1"), c.Shard("/d6/k1")
 		if a.ID == b.ID {
-			t.Fatal("the keys are in one shard")
+			t.Fatal("all keys are in one shard")
 		}
 		for n := range 100 {
 			if n == 30 {
@@ -500,7 +500,7 @@ func TestTransactionsOverTwoShardsArriveWhole(t *testing.T) {
 func TestAnEmptyEtcdIsSplitLater(t *testing.T) {
 	run(t, sim.Config{Keys: []string{}}, func(t *testing.T, c *sim.Cluster) {
 		if n := len(c.Map().Shards); n != 1 {
-			t.Fatalf("an empty etcd has %d shards", n)
+			t.Fatalf("%d shards for an empty etcd", n)
 		}
 		several(c)
 		for d := range 8 {
@@ -520,8 +520,8 @@ func TestAnEmptyEtcdIsSplitLater(t *testing.T) {
 	})
 }
 
-// Two nodes that restart at the same time see each other first. They must take the
-// history from the third one, not only the state from etcd.
+// Two nodes that restart at the same time see each other first. They must take the history
+// from the third node, and not only the state from etcd.
 func TestNodesThatRestartTogetherTakeTheHistory(t *testing.T) {
 	run(t, sim.Config{}, func(_ *testing.T, c *sim.Cluster) {
 		from := c.Etcd.Revision() + 1

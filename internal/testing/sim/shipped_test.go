@@ -16,11 +16,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/sim"
 )
 
-// shipped is a cluster of eight nodes configured as deploy/k8s does it: every node
-// may vote, three do.
+// shipped is a cluster of eight nodes configured like deploy/k8s: every node may vote, three do.
 func shipped(seed uint64) sim.Config { return sim.Config{Seed: seed, Nodes: 8} }
 
-// seeds returns how many runs the environment's SIM_SEEDS asks for, by default few.
+// seeds returns the number of runs from the environment variable SIM_SEEDS, by default few.
 func seeds(t *testing.T, few int) int {
 	t.Helper()
 	text := os.Getenv("SIM_SEEDS")
@@ -34,7 +33,7 @@ func seeds(t *testing.T, few int) int {
 	return n
 }
 
-// nonVoters returns the nodes that do not vote, once gossip shows who does.
+// nonVoters returns the nodes that do not vote, once gossip shows the voters.
 func nonVoters(t *testing.T, c *sim.Cluster) (names []string) {
 	t.Helper()
 	c.Await(10*time.Second, "gossip shows three voters", func() bool {
@@ -49,9 +48,9 @@ func nonVoters(t *testing.T, c *sim.Cluster) (names []string) {
 	return names
 }
 
-// The shards are split, merged and moved five times a second. Nodes that do not vote
-// have shards too, and clients watch at them: no watch waits for a node to learn
-// the map. SIM_SEEDS sets the number of runs.
+// The shards are split, merged and moved five times a second. Nodes that do not vote also
+// have shards and serve watches: no watch waits for a node to learn the map. SIM_SEEDS sets
+// the number of runs.
 func TestWatchesContinueWhileTheMapOfEightNodesChanges(t *testing.T) {
 	var longest []time.Duration
 	first := testseed.Of(t)
@@ -72,9 +71,9 @@ func TestWatchesContinueWhileTheMapOfEightNodesChanges(t *testing.T) {
 			made := changeMap(t, c, r, 20*time.Second)
 			l.end()
 			pause, who := p.end()
-			t.Logf("%d changes, longest pause %v: %s", made, pause, who)
+			t.Logf("%d map changes, longest pause %v: %s", made, pause, who)
 			if made < 10 {
-				t.Errorf("%d changes of the map", made)
+				t.Errorf("only %d map changes", made)
 			}
 			longest = append(longest, pause)
 			c.Settle(10 * time.Second)
@@ -95,8 +94,7 @@ func TestWatchesContinueWhileTheMapOfEightNodesChanges(t *testing.T) {
 	}
 }
 
-// An operator's order is carried out by the node that receives it, voter or not,
-// though the map has just changed.
+// The node that receives an order carries it out, voter or not, even if the map has just changed.
 func TestAnOrderSentToANodeThatDoesNotVote(t *testing.T) {
 	run(t, shipped(1), func(t *testing.T, c *sim.Cluster) {
 		several(c)

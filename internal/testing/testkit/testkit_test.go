@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// recorder is a test that notes how it ends.
+// recorder is a test that records how it ends.
 type recorder struct {
 	testing.TB
 	ended string
@@ -18,7 +18,7 @@ func (r *recorder) Skipf(format string, args ...any) { r.end("skipped", format, 
 func (r *recorder) Fatalf(format string, args ...any) { r.end("failed", format, args) }
 
 func (r *recorder) end(how, format string, args []any) {
-	if r.ended == "" { // a real test ends with the first
+	if r.ended == "" { // a real test ends at the first call
 		r.ended = how + ": " + fmt.Sprintf(format, args...)
 	}
 }

@@ -28,8 +28,8 @@ import (
 // smallRequests is a bound on requests that lets a test reach fragments.
 const smallRequests = 16 << 10
 
-// TestEqualToEtcd does the same to the model and to etcd itself, and compares
-// every answer and everything that watches are told.
+// TestEqualToEtcd sends the same requests to the model and to etcd, and compares all
+// answers and all watch responses.
 func TestEqualToEtcd(t *testing.T) {
 	seed := testseed.Of(t)
 	b := newBoth(t, rand.New(rand.NewPCG(seed, 1)))
@@ -60,7 +60,7 @@ func TestEqualToEtcd(t *testing.T) {
 	b.settle()
 }
 
-// TestFragmentsEqualEtcds catches up on more than fits into a response.
+// TestFragmentsEqualEtcds catches up on more bytes than fit into a response.
 func TestFragmentsEqualEtcds(t *testing.T) {
 	b := newBoth(t, rand.New(rand.NewPCG(1, 1)))
 	st := b.openStream()
@@ -70,7 +70,7 @@ func TestFragmentsEqualEtcds(t *testing.T) {
 	}
 	b.watch(st, &pb.WatchCreateRequest{Key: []byte("k"), RangeEnd: []byte("l"), StartRevision: 1, Fragment: true, PrevKv: true})
 	b.settle()
-	b.call(&pb.DeleteRangeRequest{Key: []byte("k"), RangeEnd: []byte("l")}) // previous values: as large
+	b.call(&pb.DeleteRangeRequest{Key: []byte("k"), RangeEnd: []byte("l")}) // the previous values are as large
 	b.settle()
 	b.until("the same fragments from both", func() bool {
 		b.settle()
@@ -99,7 +99,7 @@ const (
 	real  = 1
 )
 
-// both is the model and etcd, and a client of each.
+// both is the model and etcd, and a client of each of them.
 type both struct {
 	t       *testing.T
 	model   *Server
@@ -165,7 +165,7 @@ func startEtcd(t *testing.T) string {
 	return e.Clients[0].Addr().String()
 }
 
-// call sends the same request to both and compares what comes back.
+// call sends the same request to both and compares the answers.
 func (b *both) call(req proto.Message) {
 	b.t.Helper()
 	var got [2]string
@@ -202,7 +202,7 @@ func (b *both) call(req proto.Message) {
 	}
 }
 
-// text is a message without who sent it.
+// text returns a message as text, without the identity of its sender.
 func text(m proto.Message) string {
 	m = proto.Clone(m)
 	if f := m.ProtoReflect().Descriptor().Fields().ByName("header"); f != nil && m.ProtoReflect().Has(f) {
@@ -211,23 +211,23 @@ func text(m proto.Message) string {
 			h.Clear(h.Descriptor().Fields().ByName(name))
 		}
 	}
-	// prototext puts one or two spaces between fields, by its own dice.
+	// prototext randomly puts one or two spaces between fields.
 	return strings.ReplaceAll(prototext.MarshalOptions{}.Format(m), "  ", " ")
 }
 
 // watchPair is a watch stream to each side.
 type watchPair struct {
 	sides   [2]*watchSide
-	blocked map[int64]int64 // watches that hold back progress until this revision
+	blocked map[int64]int64 // watches that hold back progress up to this revision
 	open    map[int64]bool
 }
 
-// watchSide is one stream and all it was told.
+// watchSide is one stream and all its responses.
 type watchSide struct {
 	stream  pb.Watch_WatchClient
 	mu      sync.Mutex
 	told    map[int64][]string // by watch ID
-	created int                // watches, refused ones too
+	created int                // watches, including refused ones
 }
 
 func (s *watchSide) count() int {
@@ -236,8 +236,8 @@ func (s *watchSide) count() int {
 	return s.created
 }
 
-// progressLog is where answers to progress requests are kept: their order among
-// the answers to other requests is not defined.
+// progressLog is the ID of the log of answers to progress requests. Their order relative to
+// other answers is not defined.
 const progressLog = -2
 
 func (s *watchSide) log() map[int64][]string {
@@ -245,7 +245,7 @@ func (s *watchSide) log() map[int64][]string {
 	defer s.mu.Unlock()
 	out := map[int64][]string{}
 	for id, lines := range s.told {
-		out[id] = slices.Compact(slices.Clone(lines)) // a progress may be told twice
+		out[id] = slices.Compact(slices.Clone(lines)) // a progress may be reported twice
 	}
 	return out
 }
@@ -286,8 +286,8 @@ func (b *both) openStream() *watchPair {
 	return p
 }
 
-// settle waits until all watches are synced and both sides were told the same.
-// (How etcd groups the events of a watch in the past depends on when it looks.)
+// settle waits until all watches are synced and both sides have reported the same. (How
+// etcd groups the events of a watch in the past depends on timing.)
 func (b *both) settle() {
 	b.t.Helper()
 	b.until("all watches are synced", func() bool {
@@ -305,12 +305,12 @@ func (b *both) settle() {
 			if time.Now().After(deadline) {
 				b.t.Fatalf("stream %d at revision %d: %s", i, b.rev, diff)
 			}
-			time.Sleep(5 * time.Millisecond) // between two looks
+			time.Sleep(5 * time.Millisecond) // polling interval
 		}
 	}
 }
 
-// slowWatchers is etcd's own count of watches that are not synced.
+// slowWatchers returns etcd's count of watches that are not synced.
 func slowWatchers(t *testing.T) float64 {
 	t.Helper()
 	families, err := prometheus.DefaultGatherer.Gather()
@@ -322,7 +322,7 @@ func slowWatchers(t *testing.T) float64 {
 			return f.GetMetric()[0].GetGauge().GetValue()
 		}
 	}
-	t.Fatal("etcd has no metric of slow watchers any more")
+	t.Fatal("etcd no longer has a metric of slow watchers")
 	return 0
 }
 
@@ -365,7 +365,7 @@ func (b *both) until(what string, ok func() bool) {
 	b.t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.t.Fatalf("not within a minute: %s", what)
+			b.t.Fatalf("not reached within a minute: %s", what)
 		}
 	}
 }

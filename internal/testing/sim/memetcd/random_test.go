@@ -40,14 +40,14 @@ func (b *both) randomCancel() {
 	b.handled(p)
 }
 
-// handled returns when both sides have taken everything sent on p: they have
-// answered another request.
+// handled waits until both sides have handled all requests sent on p, by sending another
+// request that they answer.
 func (b *both) handled(p *watchPair) {
 	b.t.Helper()
 	b.watch(p, &pb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("a")}) // refused
 }
 
-// randomProgress asks for a while; when one side answers, the other must too.
+// randomProgress requests progress for a while. If one side answers, the other must answer too.
 func (b *both) randomProgress() {
 	p := b.streams[b.rnd.IntN(len(b.streams))]
 	want := fmt.Sprintf("header:{revision:%d} watch_id:-1", b.rev)
@@ -55,8 +55,8 @@ func (b *both) randomProgress() {
 	ask := func() {
 		b.send(p, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
 	}
-	// More than two of etcd's rounds over watches in the past: by then, what
-	// can be synced is.
+	// More than two rounds of etcd over the watches in the past: by then, all watches that
+	// can be synced are.
 	for range 5 {
 		ask()
 		time.Sleep(60 * time.Millisecond)
@@ -84,7 +84,7 @@ func (b *both) randomRange() (key, end []byte) {
 	case 1:
 		return []byte{0}, []byte{0}
 	case 2, 3:
-		return key, b.randomKey() // may be the wrong way round
+		return key, b.randomKey() // may be reversed
 	case 4:
 		return key, append(slices.Clone(key), 0xff)
 	}
@@ -110,7 +110,7 @@ func (b *both) randomPut() *pb.PutRequest {
 	r := &pb.PutRequest{Key: b.randomKey(), Value: fmt.Appendf(nil, "%d", b.rnd.IntN(50)), PrevKv: b.coin(2)}
 	switch b.rnd.IntN(20) {
 	case 0:
-		r.IgnoreValue = true // with a value: refused
+		r.IgnoreValue = true // refused, because the request has a value
 	case 1:
 		r.IgnoreValue, r.Value = true, nil
 	case 2:
@@ -136,7 +136,7 @@ func (b *both) randomRead() *pb.RangeRequest {
 	if b.coin(3) {
 		r.Limit = b.rnd.Int64N(5)
 	}
-	if b.coin(5) { // by key alone: etcd's order of equals is not defined
+	if b.coin(5) { // by key alone: etcd's order of equal values is not defined
 		r.SortOrder = pb.RangeRequest_SortOrder(b.rnd.IntN(4))
 	}
 	if b.coin(6) {
@@ -180,9 +180,9 @@ func (b *both) randomOps(depth int) []*pb.RequestOp {
 		case n < 4:
 			r := b.randomPut()
 			if len(r.Value) == 0 || r.IgnoreLease {
-				// Not in a transaction: beside the delete of a range without end
-				// it passes etcd's checks and crashes etcd 3.7.3 (txn/put.go, the
-				// previous value of a key that is deleted by then).
+				// Not in a transaction: after the delete of a range without end it passes
+				// etcd's checks and crashes etcd 3.7.3 (txn/put.go, the previous value of a
+				// key that is deleted by then).
 				r.IgnoreValue, r.IgnoreLease = false, false
 			}
 			op.Request = &pb.RequestOp_RequestPut{RequestPut: r}

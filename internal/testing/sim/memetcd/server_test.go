@@ -72,7 +72,7 @@ func (w world) put(key, value string) {
 	}
 }
 
-// watch opens a stream with one watch, which has been created.
+// watch opens a stream with one watch, and waits until it is created.
 func (w world) watch(r *pb.WatchCreateRequest) pb.Watch_WatchClient {
 	w.Helper()
 	st, err := pb.NewWatchClient(w.conn).Watch(w.Context())
@@ -146,7 +146,7 @@ func TestStopBreaksConnectionsAndStartKeepsTheData(t *testing.T) {
 		}
 		w.recv(st)
 		w.etcd.Stop()
-		w.etcd.Stop() // twice is allowed
+		w.etcd.Stop() // a second Stop is allowed
 		_, err = st.Recv()
 		w.wantCode(err, codes.Unavailable)
 		_, err = w.kv.Range(w.Context(), &pb.RangeRequest{Key: []byte("k")})
@@ -226,8 +226,7 @@ func TestCompactEndsWatchesInThePast(t *testing.T) {
 	})
 }
 
-// etcd tells the progress of watches that want it every ten minutes, unless
-// they had events since.
+// etcd reports progress every ten minutes to watches that request it, unless they had events since.
 func TestProgressNotify(t *testing.T) {
 	inBubble(t, func(w world) {
 		start := time.Now()
@@ -247,8 +246,7 @@ func TestProgressNotify(t *testing.T) {
 	})
 }
 
-// A host that falls silent is found out by keepalive alone: 10 s until the
-// ping, 3 s for its answer.
+// A host that falls silent is detected by keepalive alone: 10 s until the ping, 3 s for its answer.
 func TestSilenceIsFoundOutByKeepalive(t *testing.T) {
 	inBubble(t, func(w world) {
 		st := w.watch(&pb.WatchCreateRequest{Key: []byte("k")})
@@ -266,8 +264,8 @@ func TestSilenceIsFoundOutByKeepalive(t *testing.T) {
 	})
 }
 
-// Closing a client and a server across a dead link must leave nothing behind:
-// a goroutine that does not end would fail the bubble.
+// Closing a client and a server across a dead link leaves nothing running: a leaked
+// goroutine would fail the bubble.
 func TestEverythingEndsAcrossADeadLink(t *testing.T) {
 	inBubble(t, func(w world) {
 		w.watch(&pb.WatchCreateRequest{Key: []byte("k")})
@@ -276,8 +274,8 @@ func TestEverythingEndsAcrossADeadLink(t *testing.T) {
 	})
 }
 
-// All of clientv3 but its Watch, which waits on a channel that is a package
-// variable, and so never durably.
+// clientv3 works in a bubble, except its Watch: it waits on a channel that is a package
+// variable, and therefore never blocks durably.
 func TestClientv3InABubble(t *testing.T) {
 	inBubble(t, func(w world) {
 		c, err := clientv3.New(clientv3.Config{
@@ -322,7 +320,7 @@ func TestHistoryAndState(t *testing.T) {
 			w.Fatal(rev, err)
 		}
 		if _, err := e.Txn(memetcd.OpPut("a", ""), memetcd.OpPut("a", "")); err == nil {
-			w.Fatal("one key twice in a transaction")
+			w.Fatal("accepted one key twice in a transaction")
 		}
 		if err := e.Compact(4); err != nil {
 			w.Fatal(err)
