@@ -10,8 +10,8 @@ import (
 
 var errDisk = errors.New("the disk is full")
 
-// A crash after any step leaves the old file or the new one, and a finished change
-// is on the disk with its name.
+// A crash after any step leaves the old file or the new file, and a finished change is on
+// the disk together with its name.
 func TestEveryChangedDirectoryIsSynced(t *testing.T) {
 	root := t.TempDir()
 	var synced []string
@@ -28,7 +28,7 @@ func TestEveryChangedDirectoryIsSynced(t *testing.T) {
 		name    string
 		do      func() error
 		synced  []string
-		content string // of the file at each sync
+		content string // content of the file at each sync
 	}{
 		{"make", func() error { return d.makeDir(dir) }, []string{".", "a"}, ",,"},
 		{"make again", func() error { return d.makeDir(dir) }, nil, ""},
@@ -46,7 +46,7 @@ func TestEveryChangedDirectoryIsSynced(t *testing.T) {
 	}
 }
 
-// A change that is not on the disk is no success.
+// A change that is not on the disk is an error.
 func TestFailedSyncIsReported(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -55,7 +55,7 @@ func TestFailedSyncIsReported(t *testing.T) {
 		t.Errorf("write: %v", err)
 	}
 	if _, err := os.Stat(file); err == nil {
-		t.Error("the file was replaced by one that may be empty after a crash")
+		t.Error("the file was replaced, but may be empty after a crash")
 	}
 	if err := d.makeDir(filepath.Join(dir, "a")); !errors.Is(err, errDisk) {
 		t.Errorf("make: %v", err)
@@ -65,16 +65,16 @@ func TestFailedSyncIsReported(t *testing.T) {
 	}
 }
 
-// What is no directory is not taken for one.
+// A file is not accepted as a directory.
 func TestMakeDirWhereAFileIs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := WriteFile(file, []byte("1")); err != nil {
 		t.Fatal(err)
 	}
 	if err := MakeDir(filepath.Join(file, "dir")); err == nil {
-		t.Error("a directory was made in a file")
+		t.Error("made a directory in a file")
 	}
 	if err := MakeDir(file); err == nil {
-		t.Error("a file passes as a directory")
+		t.Error("a file is accepted as a directory")
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/reload"
 )
 
-// one is a part with one file, whose content it takes unless that is "bad".
+// one is a part with one file. It loads any content except "bad".
 type one struct {
 	file string
 
@@ -28,14 +28,14 @@ type one struct {
 	loads int    // guarded by mu
 }
 
-// is returns what it has, and how often it was loaded.
+// is returns the loaded content, and the number of loads.
 func (o *one) is() (has string, loads int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.has, o.loads
 }
 
-// logged is a log that may be read while it is written.
+// logged is a log that may be read while it is being written.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer // guarded by mu
@@ -96,14 +96,14 @@ func TestFollowsContents(t *testing.T) {
 			}
 		}
 		look("a", 1)
-		write(t, o.file, "a") // the same again
+		write(t, o.file, "a") // the same content
 		look("a", 1)
 		write(t, o.file, "b")
 		look("b", 2)
-		write(t, o.file, "bad") // tried once, not every second
+		write(t, o.file, "bad") // loaded once, not every second
 		look("b", 3)
 		if n := strings.Count(log.String(), "reload failed"); n != 1 || !strings.Contains(log.String(), o.file+":1: bad") {
-			t.Errorf("%d lines about it:\n%s", n, log.String())
+			t.Errorf("%d lines about the failure, want one:\n%s", n, log.String())
 		}
 		if err := os.Remove(o.file); err != nil {
 			t.Fatal(err)
@@ -120,8 +120,8 @@ func TestFollowsContents(t *testing.T) {
 	})
 }
 
-// What has changed since it was loaded is loaded at once, before and after New,
-// and it is no news when nothing has.
+// A change since the last load is loaded at once, before and after New. Nothing is logged
+// without a change.
 func TestAChangeBeforeTheStartIsSeen(t *testing.T) {
 	for name, c := range map[string]struct {
 		text, has string
@@ -155,8 +155,8 @@ func TestAChangeBeforeTheStartIsSeen(t *testing.T) {
 	}
 }
 
-// Kubernetes puts the files of a new version into a new directory, and then has
-// one symbolic link name it.
+// Kubernetes writes the files of a new version into a new directory, and then replaces one
+// symbolic link.
 func TestSeesASwappedVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		volume := t.TempDir()
@@ -191,8 +191,8 @@ func TestSeesASwappedVolume(t *testing.T) {
 	})
 }
 
-// What is loaded may name another file, such as a policy the keys of tokens. That
-// one counts from then on.
+// A loaded file may name another file, as a policy names the keys of tokens. From then on,
+// that file is watched, too.
 func TestFollowsWhatIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -216,7 +216,7 @@ func TestFollowsWhatIsNamed(t *testing.T) {
 		time.Sleep(5 * time.Second) // fake
 		synctest.Wait()
 		if _, loads := o.is(); loads != before+1 {
-			t.Errorf("%d loads behind %d", loads, before)
+			t.Errorf("%d loads after %d, want one more", loads, before)
 		}
 		stop()
 		<-done
@@ -240,7 +240,7 @@ func TestMetrics(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- w.Run(ctx, nil) }()
-		synctest.Wait() // not half of it, at the start
+		synctest.Wait() // Run has started
 		write(t, o.file, "bad")
 		time.Sleep(90 * time.Second) // fake
 		stop()

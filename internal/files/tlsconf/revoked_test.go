@@ -15,12 +15,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 )
 
-// wrapped is a connection as other packages wrap it.
+// wrapped is a connection that another package has wrapped.
 type wrapped struct{ net.Conn }
 
 func (w wrapped) NetConn() net.Conn { return w.Conn }
 
-// port accepts connections of one that is tracked, and returns the server's ends after
+// port accepts connections through a tracking listener, and returns the server's ends after
 // their handshakes.
 type port struct {
 	net.Listener
@@ -57,7 +57,7 @@ func open(t *testing.T, listener func(net.Listener) net.Listener, config *tls.Co
 	return p
 }
 
-// dial returns both ends of a connection; errRefused when the server refuses it.
+// dial returns both ends of a connection, or errRefused if the server refuses it.
 func (p *port) dial(t *testing.T, config *tls.Config) (client, server *tls.Conn, err error) {
 	t.Helper()
 	raw, err := net.Dial("tcp", p.Addr().String())
@@ -77,7 +77,7 @@ func (p *port) dial(t *testing.T, config *tls.Config) (client, server *tls.Conn,
 
 var errRefused = errors.New("refused")
 
-// stands reports whether a byte goes from end to end.
+// stands reports whether a byte passes from one end to the other.
 func stands(from, to *tls.Conn) bool {
 	if _, err := from.Write([]byte{1}); err != nil {
 		return false
@@ -86,8 +86,8 @@ func stands(from, to *tls.Conn) bool {
 	return err == nil
 }
 
-// A certificate that is revoked opens nothing, and connections that it has opened end;
-// others go on. What is no list of the CA changes nothing.
+// A revoked certificate opens no connection, and the connections that it has opened end;
+// other connections continue. A file that is no revocation list of the CA changes nothing.
 func TestARevokedCertificateEndsItsConnections(t *testing.T) {
 	ca, other := certtest.NewCA(t, "ca"), certtest.NewCA(t, "other")
 	good, bad := ca.Issue(t, "good", "n2"), ca.Issue(t, "bad", "n3")
@@ -125,7 +125,7 @@ func TestARevokedCertificateEndsItsConnections(t *testing.T) {
 			(*to)[name] = pair{c, s}
 		}
 	}
-	// Connections that we dial: to nodes with one of the two certificates.
+	// Outgoing connections: to nodes with one of the two certificates.
 	any := func(l certtest.Leaf) *port {
 		return open(t, func(l net.Listener) net.Listener { return l }, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{l.Pair}, ClientAuth: tls.RequireAnyClientCert})
 	}
@@ -175,7 +175,7 @@ func TestARevokedCertificateEndsItsConnections(t *testing.T) {
 		}
 		for name, c := range go1 {
 			if stands(c.server, c.client) || stands(c.client, c.server) {
-				t.Errorf("%s, %s: the connection goes on", what, name)
+				t.Errorf("%s, %s: the connection continues", what, name)
 			}
 		}
 		for name, c := range stay {
@@ -185,17 +185,17 @@ func TestARevokedCertificateEndsItsConnections(t *testing.T) {
 		}
 		for name, p := range ports {
 			if _, _, err := p.dial(t, config(bad)); !errors.Is(err, errRefused) {
-				t.Errorf("%s: the %s port takes it: %v", what, name, err)
+				t.Errorf("%s: the %s port accepts the revoked certificate: %v", what, name, err)
 			}
 			if _, _, err := p.dial(t, config(good)); err != nil {
-				t.Errorf("%s: the %s port refuses another one: %v", what, name, err)
+				t.Errorf("%s: the %s port refuses another certificate: %v", what, name, err)
 			}
 		}
 		if _, err := out(badNode); err == nil || !strings.Contains(err.Error(), "is revoked") {
-			t.Errorf("%s: a node with it is dialled: %v", what, err)
+			t.Errorf("%s: dialed a node with the revoked certificate: %v", what, err)
 		}
 		if _, err := out(goodNode); err != nil {
-			t.Errorf("%s: another node is not: %v", what, err)
+			t.Errorf("%s: cannot dial another node: %v", what, err)
 		}
 	}
 	write(ca.Revoke(t))
@@ -217,8 +217,7 @@ func TestAListNeedsACA(t *testing.T) {
 	}
 }
 
-// With a place for the node's name in the allowed names, a node's certificate is good
-// for that node alone.
+// If an allowed name contains the node's name, a node's certificate is valid for that node only.
 func TestACertificateIsForOneNode(t *testing.T) {
 	ca := certtest.NewCA(t, "ca")
 	for _, allowed := range []string{"{node}.peers.internal", "spiffe://example.org/nodes/{node}"} {
@@ -229,7 +228,7 @@ func TestACertificateIsForOneNode(t *testing.T) {
 		}
 		mine := load(t, certtest.NewFiles(t, ca.Issue(t, "n1", name("n1")), ca))
 		if _, err := mine.Peer("n2", sans); err == nil || !strings.Contains(err.Error(), name("n2")) || !strings.Contains(err.Error(), "--peer-tls-allowed-san") {
-			t.Errorf("%s: the certificate of n1 is taken for n2: %v", allowed, err)
+			t.Errorf("%s: the certificate of n1 is accepted for n2: %v", allowed, err)
 		}
 		us, err := mine.Peer("n1", sans)
 		if err != nil {
@@ -238,27 +237,27 @@ func TestACertificateIsForOneNode(t *testing.T) {
 		for other, ok := range map[string]bool{name("n2"): true, name("n3"): false, "peers.internal": false, "client.internal": false} {
 			leaf := load(t, certtest.NewFiles(t, ca.Issue(t, "other", other), ca))
 			if _, err := handshake(t, server(t, leaf), dialing(us, "n2")); (err == nil) != ok {
-				t.Errorf("%s: %s is dialled as n2: %v", allowed, other, err)
+				t.Errorf("%s: dial %s as n2: %v", allowed, other, err)
 			}
 			node := other == name("n2") || other == name("n3")
 			if _, err := handshake(t, us.Server(), local(leaf.Client(tls.VersionTLS13))); (err == nil) != node {
-				t.Errorf("%s: %s dials: %v", allowed, other, err)
+				t.Errorf("%s: dial by %s: %v", allowed, other, err)
 			}
 			state, err := handshake(t, server(t, leaf), dialing(us, ""))
 			if (err == nil) != node {
-				t.Errorf("%s: %s is dialled as any node: %v", allowed, other, err)
+				t.Errorf("%s: dial %s as any node: %v", allowed, other, err)
 			}
 			if err != nil {
 				continue
 			}
 			if err := us.Speaks(&state, "n2"); (err == nil) != ok {
-				t.Errorf("%s: %s says that it is n2: %v", allowed, other, err)
+				t.Errorf("%s: %s claims to be n2: %v", allowed, other, err)
 			}
 		}
 	}
 	for _, wrong := range []string{"{node}{node}.a", "*.{node}.a.*", "{nod}.a", "spiffe://a/{node}/*/b"} {
 		if err := (tlsconf.SANs{wrong}).Validate("peer-tls-allowed-san"); err == nil {
-			t.Errorf("%s is taken", wrong)
+			t.Errorf("%s is accepted", wrong)
 		}
 	}
 }
@@ -274,7 +273,7 @@ func TestProtocols(t *testing.T) {
 		min, max string
 		suites   []string
 		wrong    string
-		speaks   map[uint16]bool // versions that a client may have
+		speaks   map[uint16]bool // versions of the client that must succeed
 	}{
 		{speaks: map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true}},
 		{min: "TLS1.3", speaks: map[uint16]bool{tls.VersionTLS12: false, tls.VersionTLS13: true}},

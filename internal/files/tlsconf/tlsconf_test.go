@@ -39,8 +39,8 @@ func server(t *testing.T, m *tlsconf.Material) *tls.Config {
 	return c
 }
 
-// Connections keep their configuration: those of clients without certificates share one until the
-// files are read again. With certificates each has its own.
+// Connections of clients without certificates share a configuration until the files are reloaded.
+// With client certificates, each connection has its own.
 func TestConnectionsShareAConfiguration(t *testing.T) {
 	ca := certtest.NewCA(t, "ours")
 	files := certtest.NewFiles(t, ca.Issue(t, "server"), ca)
@@ -56,13 +56,13 @@ func TestConnectionsShareAConfiguration(t *testing.T) {
 	c := server(t, open)
 	before := of(c)
 	if of(c) != before {
-		t.Error("each connection has a configuration of its own")
+		t.Error("the connections do not share a configuration")
 	}
 	if err := open.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	if of(c) == before {
-		t.Error("the configuration is that of the files as they were before")
+		t.Error("the configuration is the one before the reload")
 	}
 	verified := server(t, load(t, files))
 	if one, other := of(verified), of(verified); one == other {
@@ -70,7 +70,7 @@ func TestConnectionsShareAConfiguration(t *testing.T) {
 	}
 }
 
-// A message leaves in one record, from the connection's beginning on.
+// A message is sent in one record, from the first one of the connection on.
 func TestAMessageIsOneRecord(t *testing.T) {
 	ca := certtest.NewCA(t, "ours")
 	config := server(t, load(t, noCA(certtest.NewFiles(t, ca.Issue(t, "server"), ca))))
@@ -82,18 +82,18 @@ func TestAMessageIsOneRecord(t *testing.T) {
 		_ = conn.Close()
 	}()
 	conn := tls.Client(here, &tls.Config{ServerName: "localhost", RootCAs: certtest.Pool(ca), MinVersion: tls.VersionTLS13})
-	if n, err := conn.Read(make([]byte, 20_000)); n != 10_000 || err != nil { // the content of one record, at most
+	if n, err := conn.Read(make([]byte, 20_000)); n != 10_000 || err != nil { // at most the content of one record
 		t.Errorf("%d bytes, %v", n, err)
 	}
 }
 
-// dialing is the configuration of a connection to a node.
+// dialing returns the configuration of a connection to a node.
 func dialing(p *tlsconf.Peer, node string) *tls.Config {
 	_, c := p.Client(nil, node)
 	return c
 }
 
-// local is a client's configuration for localhost.
+// local returns a client's configuration for localhost.
 func local(c *tls.Config) *tls.Config {
 	c.ServerName = "localhost"
 	return c
@@ -126,8 +126,8 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// A client's certificate of the nodes' own CA opens no port between nodes, and
-// no listener that has one is taken for a node.
+// With a certificate of the same CA, a client cannot connect to the port between nodes, and
+// a listener with such a certificate does not pass for a node.
 func TestPeersKnowEachOtherByName(t *testing.T) {
 	ca := certtest.NewCA(t, "one for all")
 	const spiffe = "spiffe://example.org/ns/shardwatch/sa/node"
@@ -160,7 +160,7 @@ func TestPeersKnowEachOtherByName(t *testing.T) {
 			if _, err := handshake(t, server(t, other), dialing(peer, "")); (err == nil) != c.ok {
 				t.Errorf("as a server: %v, want success: %t", err, c.ok)
 			} else if err != nil && !strings.Contains(err.Error(), "--peer-tls-allowed-san") {
-				t.Errorf("the error does not say what to do: %v", err)
+				t.Errorf("the error does not name the remedy: %v", err)
 			}
 		})
 	}
@@ -190,10 +190,10 @@ func TestPeersKnowEachOtherByName(t *testing.T) {
 	}
 	stranger := load(t, certtest.NewFiles(t, others.Issue(t, "node", spiffe), ca))
 	if _, err := handshake(t, peer.Server(), local(stranger.Client(tls.VersionTLS13))); err == nil {
-		t.Error("the right name of a wrong CA was let in")
+		t.Error("a client with the right name of a wrong CA was accepted")
 	}
 	if _, err := handshake(t, server(t, stranger), dialing(peer, "")); err == nil {
-		t.Error("the right name of a wrong CA was taken for a node")
+		t.Error("a server with the right name of a wrong CA was accepted as a node")
 	}
 }
 
@@ -207,8 +207,8 @@ func TestPeerWithoutAName(t *testing.T) {
 	}
 }
 
-// What is reloaded is used by the next handshake, of a configuration that was
-// made before: certificates, and CAs in the two steps of a change.
+// A handshake with an existing configuration uses the reloaded files: certificates, and CAs
+// in the two steps of a rotation.
 func TestReload(t *testing.T) {
 	before, after := certtest.NewCA(t, "before"), certtest.NewCA(t, "after")
 	files := certtest.NewFiles(t, before.Issue(t, "first"), before)
@@ -347,9 +347,8 @@ func TestAListenerNeedsACertificate(t *testing.T) {
 	}
 }
 
-// handshake connects a client to a server, lets one byte pass each way (a
-// TLS 1.3 client learns of a refused certificate with its first read only), and
-// returns what the client saw.
+// handshake connects a client to a server, passes one byte each way (a TLS 1.3 client learns of a
+// refused certificate only with its first read), and returns the client's result.
 func handshake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
