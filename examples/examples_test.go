@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// most is how many lines a program may have besides its imports and its output.
+// most is the maximum number of lines of a program without imports and output.
 const most = 15
 
 // TestProgramsAreShort counts the lines of each main.go after its imports.
@@ -39,7 +39,7 @@ func TestProgramsAreShort(t *testing.T) {
 	}
 }
 
-// TestProgramsSayHowTheyAreUsed starts each program with no argument, and with too few.
+// TestProgramsSayHowTheyAreUsed checks the usage message of each program without arguments and with too few.
 func TestProgramsSayHowTheyAreUsed(t *testing.T) {
 	dir := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "./...").CombinedOutput(); err != nil {
@@ -52,7 +52,7 @@ func TestProgramsSayHowTheyAreUsed(t *testing.T) {
 			cmd.Stderr = &stderr
 			exit, ok := errors.AsType[*exec.ExitError](cmd.Run())
 			if !ok || exit.ExitCode() != 2 || stderr.String() != "usage: "+name+" "+args+" ENDPOINT...\n" {
-				t.Errorf("%s %q: %v, says %q", name, given, exit, &stderr)
+				t.Errorf("%s %q: %v, stderr %q", name, given, exit, &stderr)
 			}
 		}
 	}

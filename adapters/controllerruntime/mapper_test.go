@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// noMapper keeps the manager from asking an apiserver for its resources.
+// noMapper prevents the manager from asking an apiserver for its resources.
 func noMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	return meta.NewDefaultRESTMapper(nil), nil
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
-// A controller of controller-runtime reconciles the keys of the state, then each that changes,
-// also those that change while the node of the mirror is dead.
+// A controller of controller-runtime reconciles the keys of the state and then each changed
+// key, also if it changes while the mirror's node is dead.
 func TestControllerReconcilesKeys(t *testing.T) {
 	cluster, err := clienttest.Start(clienttest.Config{})
 	if err != nil {
@@ -37,7 +37,7 @@ func TestControllerReconcilesKeys(t *testing.T) {
 	defer stop()
 	local := mirror.New(ctx, c, client.Prefix("/routes/"))
 
-	m, err := manager.New(&rest.Config{Host: "http://127.0.0.1:1"}, manager.Options{ // no object of Kubernetes' is read
+	m, err := manager.New(&rest.Config{Host: "http://127.0.0.1:1"}, manager.Options{ // no Kubernetes object is read
 		Metrics: server.Options{BindAddress: "0"}, MapperProvider: noMapper,
 	})
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
-// What a client does is in the metrics: a state of two keys, a read, and the resume of a watch
-// whose node was killed.
+// The metrics count a state of two keys, a read, and the resume of a watch whose node was killed.
 func TestMetricsOfAClient(t *testing.T) {
 	cluster, err := clienttest.Start(clienttest.Config{})
 	if err != nil {

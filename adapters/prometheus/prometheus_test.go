@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
-// What a client does is in the metrics: a state of two keys, reads that succeed and fail, and the
-// resume of a watch whose node was killed.
+// The metrics count a state of two keys, reads that succeed and fail, and the resume of a watch
+// whose node was killed.
 func TestMetricsOfAClient(t *testing.T) {
 	cluster, err := clienttest.Start(clienttest.Config{})
 	if err != nil {
@@ -59,17 +59,17 @@ func TestMetricsOfAClient(t *testing.T) {
 		t.Errorf("%v keys in states, want 2", got)
 	}
 	if got := sum(families, "shardwatch_client_resumes_total", ""); got < 1 {
-		t.Errorf("%v resumes, want one", got)
+		t.Errorf("%v resumes, want at least 1", got)
 	}
 	if got := sum(families, "shardwatch_client_attempt_duration_seconds", "false"); got < 1 {
-		t.Errorf("%v attempts, want those of Get", got)
+		t.Errorf("%v attempts, want the calls of Get", got)
 	}
 	if _, err := prometheus.Observer(registry); err == nil {
 		t.Error("registered twice")
 	}
 }
 
-// sum adds up the samples of a metric that have a label of a value; "": all.
+// sum adds up the samples of a metric that have a label with this value; "": all samples.
 func sum(families []*dto.MetricFamily, name, value string) (total float64) {
 	for _, f := range families {
 		if f.GetName() != name {

@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
-// A worker that copies each key that it is given has the cluster's keys at last: those of the
-// state, changes and deletes, also those made while nodes were killed and history was lost.
+// A worker that copies each key of the queue ends up with the keys of the cluster: the state,
+// changes and deletes, also those made while nodes were killed and history was lost.
 func TestWorkerHasEveryChange(t *testing.T) {
 	cluster, err := clienttest.Start(clienttest.Config{})
 	if err != nil {
