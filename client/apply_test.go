@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Apply calls the functions that bring a copy up to date, in order, and ends with
-// the first error.
+// Apply calls the functions that update a copy, in order, and ends with the first error.
 func TestApplyEveryKind(t *testing.T) {
 	kv := func(key string) KeyValue { return KeyValue{Key: []byte(key), Value: []byte("1")} }
 	events := []Event{{KV: kv("a")}, {Type: EventDelete, KV: KeyValue{Key: []byte("a")}}, {KV: kv("b")}}
@@ -33,7 +32,7 @@ func TestApplyEveryKind(t *testing.T) {
 			u.Deleted = nil
 		case KindDelta, KindConflated:
 		}
-		for fails := range 5 { // which call fails, counted from 0
+		for fails := range 5 { // the index of the failing call
 			var calls []string
 			boom := errors.New("the copy is read-only")
 			call := func(format string, args ...any) error {

@@ -11,8 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// A token that is renewed in its file is used soon, and the file is not read for
-// every call.
+// A token that is renewed in its file is used soon, but the file is not read for every call.
 func TestTokenFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		name := filepath.Join(t.TempDir(), "token")

@@ -24,8 +24,8 @@ func address(t testing.TB, node grpc.ClientConnInterface) string {
 	return conn.Target()
 }
 
-// Call gives a node AttemptTimeout. If the node does not answer in time, Call asks another
-// one, whatever error f returns then.
+// Call limits a node to AttemptTimeout. If the node does not answer in time, Call asks
+// another one, whichever error f returns then.
 func TestCallLeavesANodeThatHangs(t *testing.T) {
 	c := connect(t, start(t, clienttest.Config{}), func(c *client.Config) { c.AttemptTimeout = 50 * time.Millisecond })
 	var asked []string
@@ -41,7 +41,7 @@ func TestCallLeavesANodeThatHangs(t *testing.T) {
 	}
 }
 
-// An error that another node would return too ends a Call at once, as an error of this
+// An error that another node would also return ends a Call at once, as an error of this
 // package. CallNode asks the node at one address, once.
 func TestCallsEndWithErrorsOfThisPackage(t *testing.T) {
 	cluster := start(t, clienttest.Config{})

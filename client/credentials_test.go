@@ -14,10 +14,10 @@ import (
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
-// tokenSource is a source of bearer tokens that may be away.
+// tokenSource is a source of bearer tokens that may be unavailable.
 type tokenSource struct {
 	away   atomic.Bool
-	missed atomic.Int64 // times that it was asked while it was away
+	missed atomic.Int64 // failed requests
 }
 
 func (s *tokenSource) configure(c *client.Config) {
@@ -30,18 +30,18 @@ func (s *tokenSource) configure(c *client.Config) {
 	}
 }
 
-// While tokens cannot be had, a watch that needs none goes on: its connection is
-// as good as before.
+// While no tokens are available, a watch that needs none continues, because its connection
+// is still valid.
 func TestAFailingTokenSourceLeavesRunningWatchesAlone(t *testing.T) {
 	t.Parallel() // it takes two of the follower's intervals
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	var source tokenSource
-	patient := func(c *client.Config) { c.Silence = patience } // a slow machine is no silent node
+	patient := func(c *client.Config) { c.Silence = patience } // so that a slow machine does not count as a silent node
 	w := connect(t, cluster, source.configure, patient).Watch(t.Context(), demo)
 	waitStarted(t, w)
 	source.away.Store(true)
-	// The map's follower asks whether its node is still there.
-	eventually(t, "tokens are asked for", func() bool { return source.missed.Load() >= 2 })
+	// The follower of the map probes its node.
+	eventually(t, "tokens are requested", func() bool { return source.missed.Load() >= 2 })
 	rev := cluster.Put("/demo/a", "1")
 	if u, err := w.Next(deadline(t)); err != nil || u.Revision != rev {
 		t.Errorf("got %+v, %v", u, err)
@@ -52,8 +52,8 @@ func TestAFailingTokenSourceLeavesRunningWatchesAlone(t *testing.T) {
 	}
 }
 
-// A watch that loses its node while tokens cannot be had goes on when they can
-// be had again, and misses nothing. Meanwhile it says why it does not.
+// A watch that loses its node while no tokens are available resumes as soon as they are
+// available again, and misses no event. Meanwhile it reports the reason.
 func TestAWatchOutlivesAFailureOfTheTokenSource(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 2})
 	var source tokenSource
@@ -63,26 +63,26 @@ func TestAWatchOutlivesAFailureOfTheTokenSource(t *testing.T) {
 	source.away.Store(true)
 	node.CutAfter(1)
 	cluster.Put("/demo/a", "1")
-	eventually(t, "tokens are asked for", func() bool { return source.missed.Load() >= 5 })
+	eventually(t, "tokens are requested", func() bool { return source.missed.Load() >= 5 })
 	if s := w.Stats(); w.Err() != nil || s.Attached || !errors.Is(s.LastError, client.ErrUnauthenticated) || !strings.Contains(s.LastError.Error(), "the token source is away") {
-		t.Errorf("while tokens cannot be had: %v, %+v", w.Err(), s)
+		t.Errorf("without tokens: %v, %+v", w.Err(), s)
 	}
 	source.away.Store(false)
 	rev := cluster.Put("/demo/b", "2")
 	follow(t, cluster, w, &seen{rng: demo}, rev, 1)
 	if s := w.Stats(); s.LastError != nil {
-		t.Errorf("attached, and %v", s.LastError)
+		t.Errorf("attached, but the last error is %v", s.LastError)
 	}
 }
 
-// A node that does not take a token may take the next one.
+// A node that refuses one token may accept the next.
 func TestAWatchGoesOnWithTheNextToken(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	expired := &pb.Ended{Reason: pb.EndReason_END_REASON_UNAUTHENTICATED, Message: "the token has expired"}
 	cluster.Nodes()[0].RefuseWatches(expired)
 	var source tokenSource
 	w := connect(t, cluster, source.configure).Watch(t.Context(), demo, client.FromRevision(2))
-	eventually(t, "it was refused", func() bool {
+	eventually(t, "the watch was refused", func() bool {
 		s := w.Stats()
 		return errors.Is(s.LastError, client.ErrUnauthenticated) && strings.Contains(s.LastError.Error(), "has expired")
 	})
@@ -96,8 +96,8 @@ func TestAWatchGoesOnWithTheNextToken(t *testing.T) {
 	}
 }
 
-// A read waits for credentials as long as for a node, and then says that it was
-// not authenticated rather than that no node answered.
+// A read waits for credentials as long as for a node, and then fails with
+// ErrUnauthenticated, not with ErrUnavailable.
 func TestAReadWaitsForCredentials(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	var source tokenSource
@@ -127,8 +127,8 @@ func TestAReadWaitsForCredentials(t *testing.T) {
 	}
 }
 
-// A password that was refused is not sent again and again while its file is not
-// replaced: each check costs etcd as much as a thousand reads.
+// A refused password is not sent again until its file is replaced: each check costs etcd as
+// much as a thousand reads.
 func TestARefusedPasswordIsNotSentForEveryAttempt(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "password")
 	write := func(password string) {

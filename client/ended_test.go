@@ -20,8 +20,8 @@ func closed(t *testing.T, what string, c <-chan struct{}) {
 	}
 }
 
-// A program that waits for the start of a watch, or for the first state of a
-// mirror, goes on when the watch ends before that, and can ask why.
+// A program that waits for the start of a watch, or for the first state of a mirror,
+// continues if the watch ends before that, and can read the reason.
 func TestWaitForTheStartOfAWatchThatEndsFirst(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	cluster.Nodes()[0].Kill()
@@ -61,8 +61,8 @@ func TestWaitForTheStartOfAWatchThatEndsFirst(t *testing.T) {
 	}
 }
 
-// The first change of a mirror is its whole content, also when that is nothing:
-// a program learns that the range is empty.
+// The first change of a mirror is its whole content, even if it is empty: a program learns
+// that the range is empty.
 func TestChangesOfAnEmptyRangeBegin(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	rev := cluster.Put("/elsewhere", "x")
@@ -77,7 +77,7 @@ func TestChangesOfAnEmptyRangeBegin(t *testing.T) {
 			if ch.View.Revision() < rev {
 				t.Errorf("the first change is at revision %d", ch.View.Revision())
 			}
-			if err := m.WaitFor(deadline(t), cluster.At(cluster.Put("/elsewhere", "y"))); err != nil { // progress alone is no change
+			if err := m.WaitFor(deadline(t), cluster.At(cluster.Put("/elsewhere", "y"))); err != nil { // progress without events is no change
 				t.Fatal(err)
 			}
 			cluster.Put("/demo/a", "1")

@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
-// exampleCluster stands for the addresses of a real one.
+// exampleCluster replaces the addresses of a real cluster.
 func exampleCluster() (endpoints []string, stop func()) {
 	c, err := clienttest.Start(clienttest.Config{})
 	if err != nil {
@@ -58,14 +58,14 @@ func Example() {
 	// 3 DELETE /demo/a, it was hello
 }
 
-// A controller in Kubernetes, with the Secret of a cert-manager Certificate: what
-// cert-manager renews is used without a restart.
+// A controller in Kubernetes uses the Secret of a cert-manager Certificate: files that
+// cert-manager renews are used without a restart.
 func ExampleTLSFiles() {
 	const secret = "/etc/shardwatch-client/"
 	c, err := client.New(client.Config{
 		Endpoints: []string{"shardwatch.shardwatch.svc:7400"},
 		TLSFiles:  client.TLSFiles{CA: secret + "ca.crt", Cert: secret + "tls.crt", Key: secret + "tls.key"},
-		Logger:    slog.Default(), // hears of files that cannot be used
+		Logger:    slog.Default(), // reports unusable files
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
-// Whatever a server sends, the updates that come of it are in order, without a key that
-// was not asked for, and their units have each key once.
+// For all messages of a server, the resulting updates are in order, have only keys of the
+// requested range, and their units have each key once.
 func FuzzAssembler(f *testing.F) {
 	add := func(mode uint8, all ...*pb.WatchResponse) {
 		var b []byte
@@ -64,15 +64,15 @@ func FuzzAssembler(f *testing.F) {
 			u, whole, err := a.step(&nodes.Response{WatchResponse: &m})
 			if err != nil {
 				if whole || a.position != before {
-					t.Fatalf("%v with %+v, at %d", err, u, a.position)
+					t.Fatalf("got %v with %+v at %d", err, u, a.position)
 				}
 				if !errors.Is(err, outcome.ErrProtocol) && !errors.Is(err, outcome.ErrBehind) && !errors.Is(err, ErrTooBig) {
-					t.Fatalf("another error: %v", err)
+					t.Fatalf("unexpected error: %v", err)
 				}
 				return
 			}
 			if a.position < before && known {
-				t.Fatalf("from %d back to %d", before, a.position)
+				t.Fatalf("the position moved from %d back to %d", before, a.position)
 			}
 			if !whole {
 				continue

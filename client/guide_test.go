@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/scripted"
 )
 
-// deleteOrStop deletes a key after the state, and stops after that.
+// deleteOrStop deletes a key after the state, and then stops.
 func deleteOrStop(c *client.Client, u client.Update, key string, stop func()) (err error) {
 	if u.Kind == client.KindState {
 		_, _, err = c.Delete(context.Background(), client.Key(key))

@@ -43,7 +43,7 @@ func waitStarted(t testing.TB, w *client.Watcher) {
 	}
 }
 
-// seen is what a watcher has delivered, with the rules every watch obeys.
+// seen is the delivery of a watcher, and checks the rules that hold for every watch.
 type seen struct {
 	rng      client.Range
 	revision int64 // of the last update
@@ -51,7 +51,7 @@ type seen struct {
 	state    *client.Update
 }
 
-// add takes an update; an error names the promise it breaks.
+// add takes an update; an error names the broken guarantee.
 func (s *seen) add(u client.Update) error {
 	if u.Revision <= s.revision {
 		return fmt.Errorf("ordered, unique: %v at revision %d after revision %d", u.Kind, u.Revision, s.revision)
@@ -70,7 +70,7 @@ func (s *seen) add(u client.Update) error {
 	return nil
 }
 
-// read takes updates until the watcher stands at revision.
+// read takes updates until the watcher has reached revision.
 func (s *seen) read(ctx context.Context, w *client.Watcher, revision int64) error {
 	for s.revision < revision {
 		u, err := w.Next(ctx)
@@ -84,8 +84,7 @@ func (s *seen) read(ctx context.Context, w *client.Watcher, revision int64) erro
 	return nil
 }
 
-// check compares all that was delivered behind revision from, up to s's, with
-// the history.
+// check compares all deliveries after revision from with the history.
 func (s *seen) check(history []clienttest.Batch, from int64, prev bool) error {
 	got := s.batches
 	if s.state != nil {
@@ -141,7 +140,7 @@ func (s *seen) check(history []clienttest.Batch, from int64, prev bool) error {
 		got = got[1:]
 	}
 	if len(got) > 0 {
-		return fmt.Errorf("revision %d never happened", got[0].Revision)
+		return fmt.Errorf("revision %d does not exist", got[0].Revision)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
-// homeRig is a cluster, and clients whose rounds the test makes itself.
+// homeRig is a cluster, and clients whose rounds are run by the test.
 type homeRig struct {
 	*clienttest.Cluster
 	t *testing.T
@@ -22,7 +22,7 @@ func newHomeRig(t *testing.T) *homeRig {
 	return &homeRig{start(t, clienttest.Config{}), t}
 }
 
-// watch returns a client with so many watches that have started, each at its home.
+// watch returns a client with n started watches, each on its preferred node.
 func (r *homeRig) watch(n int) (*client.Client, []*client.Watcher) {
 	r.t.Helper()
 	c := connect(r.t, r.Cluster)
@@ -38,16 +38,16 @@ func (r *homeRig) watch(n int) (*client.Client, []*client.Watcher) {
 	return c, ws
 }
 
-// round has a client make a round, and waits until its watches are served.
+// round runs a round of a client, and waits until its watches are served.
 func (r *homeRig) round(c *client.Client, ws []*client.Watcher) {
 	r.t.Helper()
 	c.MoveHome()
-	eventually(r.t, "all are served", func() bool {
+	eventually(r.t, "all watches are served", func() bool {
 		return !slices.ContainsFunc(ws, func(w *client.Watcher) bool { return !w.Stats().Attached })
 	})
 }
 
-// at returns how many of the watches a node serves.
+// at returns how many of the watches are served by a node.
 func at(name string, ws ...*client.Watcher) (n int) {
 	for _, w := range ws {
 		if s := w.Stats(); s.Attached && s.Node == name {
@@ -82,7 +82,7 @@ func TestClientsComeBackAfterARollingRestart(t *testing.T) {
 	for _, n := range r.Nodes() {
 		n.Kill()
 		written = append(written, r.Put("/demo/a", n.Name))
-		eventually(r.t, "the watches have left", func() bool {
+		eventually(r.t, "the watches have left the node", func() bool {
 			for _, w := range ws {
 				if s := w.Stats(); !s.Attached || s.Node == n.Name {
 					return false
@@ -95,7 +95,7 @@ func TestClientsComeBackAfterARollingRestart(t *testing.T) {
 		}
 	}
 	if n := at("n3", ws...); n != 0 {
-		t.Fatalf("n3 was restarted last and serves %d watches", n)
+		t.Fatalf("n3 was restarted last, but serves %d watches", n)
 	}
 	for i, c := range cs {
 		r.forgiven(c)
@@ -104,7 +104,7 @@ func TestClientsComeBackAfterARollingRestart(t *testing.T) {
 	written = append(written, r.Put("/demo/a", "last"))
 	for _, n := range r.Nodes() {
 		if got := at(n.Name, ws...); got != before[n.Name] {
-			t.Errorf("%s serves %d watches, and served %d", n.Name, got, before[n.Name])
+			t.Errorf("%s serves %d watches, want %d as before", n.Name, got, before[n.Name])
 		}
 	}
 	for i, w := range ws {
@@ -116,7 +116,7 @@ func TestClientsComeBackAfterARollingRestart(t *testing.T) {
 	}
 }
 
-// A client with many watches moves one first, and then a tenth in each round.
+// A client with many watches first moves one, and then a tenth of them in each round.
 func TestWatchesMoveBackAFewAtATime(t *testing.T) {
 	r := newHomeRig(t)
 	c, ws := r.watch(40)
@@ -128,15 +128,15 @@ func TestWatchesMoveBackAFewAtATime(t *testing.T) {
 		got = append(got, at(home.Name, ws...))
 	}
 	if want := []int{1, 5, 9, 13}; !slices.Equal(got, want) {
-		t.Errorf("after each round the home serves %v watches, want %v", got, want)
+		t.Errorf("after each round the preferred node serves %v watches, want %v", got, want)
 	}
 }
 
-// leave has the watches leave a node, which is restarted.
+// leave makes the watches leave a node, which is restarted.
 func (r *homeRig) leave(home *clienttest.Node, c *client.Client, ws []*client.Watcher) {
 	r.t.Helper()
 	home.Kill()
-	eventually(r.t, "the watches have left", func() bool {
+	eventually(r.t, "the watches have left the node", func() bool {
 		return !slices.ContainsFunc(ws, func(w *client.Watcher) bool { s := w.Stats(); return !s.Attached || s.Node == home.Name })
 	})
 	if err := home.Restart(); err != nil {
@@ -145,13 +145,13 @@ func (r *homeRig) leave(home *clienttest.Node, c *client.Client, ws []*client.Wa
 	r.forgiven(c)
 }
 
-// A watch does not go back to a node that drains, that cannot be reached, or that
-// has just sent it away.
+// A watch does not return to a preferred node that drains, that cannot be reached, or that
+// is in the penalty box.
 func TestWatchesStayAwayFromAHomeThatDoesNotServe(t *testing.T) {
 	for name, fault := range map[string]func(*homeRig, *clienttest.Node, *client.Client){
 		"drains": func(r *homeRig, n *clienttest.Node, c *client.Client) {
 			n.Drain()
-			eventually(r.t, "the client knows", func() bool { return c.Draining(n.Name) })
+			eventually(r.t, "the client has learned of the drain", func() bool { return c.Draining(n.Name) })
 		},
 		"is away":    func(_ *homeRig, n *clienttest.Node, _ *client.Client) { n.Kill() },
 		"is silent":  func(_ *homeRig, n *clienttest.Node, _ *client.Client) { n.Stall() },
@@ -175,7 +175,7 @@ func TestWatchesStayAwayFromAHomeThatDoesNotServe(t *testing.T) {
 	}
 }
 
-// A watch that its home refuses is not sent there again at once.
+// A watch that its preferred node refuses is not sent there again at once.
 func TestAWatchThatItsHomeRefusesComesBackEverMoreSeldom(t *testing.T) {
 	r := newHomeRig(t)
 	c, ws := r.watch(1)
@@ -192,8 +192,7 @@ func TestAWatchThatItsHomeRefusesComesBackEverMoreSeldom(t *testing.T) {
 	}
 }
 
-// A watch in the middle of a unit is left alone: to begin the unit again elsewhere
-// costs more than it brings.
+// A watch in the middle of a unit is not moved, because the unit would have to begin again.
 func TestAWatchInAUnitIsNotMoved(t *testing.T) {
 	r := newHomeRig(t)
 	_, ws := r.watch(1)
@@ -210,7 +209,7 @@ func TestAWatchInAUnitIsNotMoved(t *testing.T) {
 	if !w.MoveTo(other) {
 		t.Error("not moved")
 	}
-	eventually(r.t, "it is served", func() bool { return w.Stats().Attached })
+	eventually(r.t, "the watch is served", func() bool { return w.Stats().Attached })
 	rev := r.Put("/demo/a", "1")
 	if u, err := w.Next(deadline(t)); err != nil || u.Revision != rev {
 		t.Errorf("got %+v, %v", u, err)

@@ -19,7 +19,7 @@ func as(user, password string) func(*client.Config) {
 	return func(c *client.Config) { c.Username, c.Password = user, password }
 }
 
-// do makes one call of every kind.
+// do makes one call of each kind.
 func do(t testing.TB, c *client.Client) map[string]error {
 	t.Helper()
 	ctx := deadline(t)
@@ -36,8 +36,7 @@ func do(t testing.TB, c *client.Client) map[string]error {
 	return map[string]error{"get": errGet, "put": errPut, "delete": errDelete, "list": errList, "watch": errWatch}
 }
 
-// A client logs in once, whatever it does at whichever nodes, and again when
-// its token has expired.
+// A client logs in once, for all calls to all nodes, and again when its token has expired.
 func TestLogin(t *testing.T) {
 	cluster := start(t, clienttest.Config{Cuts: []string{"/m"}, Replicas: 1})
 	cluster.Put("/a", "1")
@@ -67,19 +66,19 @@ func TestLogin(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := cluster.Logins(); n > 4 { // one that was late may have brought the old token
+	if n := cluster.Logins(); n > 4 { // a late call may use the old token
 		t.Errorf("logged in %d times", n)
 	}
 	cluster.Authenticate(nil)
 	for name, err := range do(t, c) {
 		if err != nil {
-			t.Errorf("turned off: %s: %v", name, err)
+			t.Errorf("authentication turned off: %s: %v", name, err)
 		}
 	}
 }
 
-// The token of a stream expires: watches on it go on, and new ones are opened
-// on another stream with another token.
+// When the token of a stream expires, its watches continue, and new ones are opened on
+// another stream with a new token.
 func TestTokenOfAStreamExpires(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	cluster.Authenticate(map[string]string{"ann": "secret"})
@@ -105,14 +104,14 @@ func TestTokenOfAStreamExpires(t *testing.T) {
 	}
 }
 
-// Writes outlast a login that another call has begun and that takes longer than an
-// attempt: nothing was sent for them yet, so they are tried again.
+// A login by another call may take longer than an attempt. The writes that wait for it are
+// retried, because they were not sent yet.
 func TestWritesOutlastASlowLogin(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	cluster.Authenticate(map[string]string{"ann": "secret"})
 	const writes = 5
 	var slow atomic.Bool
-	var late atomic.Int64 // attempts
+	var late atomic.Int64 // failed attempts
 	done := make(chan struct{})
 	c := connect(t, cluster, func(c *client.Config) {
 		c.AttemptTimeout = time.Second
@@ -144,12 +143,12 @@ func TestWritesOutlastASlowLogin(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all but one have waited until their attempt ended", func() bool { return late.Load() >= writes-1 })
+	eventually(t, "the attempts of all writes but one have timed out", func() bool { return late.Load() >= writes-1 })
 	release()
 }
 
-// A password that is replaced in its file is used at the next login; while the
-// file is empty, what is said names it.
+// A password that is replaced in its file is used at the next login. While the file is
+// empty, errors name it.
 func TestPasswordFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "password")
 	write := func(text string) {
@@ -184,14 +183,14 @@ func TestPasswordFile(t *testing.T) {
 	_, err = brief.Put(deadline(t), "/a", nil)
 	empty("put", err)
 	w := c.Watch(t.Context(), client.Prefix("/"))
-	eventually(t, "the watch tells why it does not start", func() bool { return w.Stats().LastError != nil })
+	eventually(t, "the watch reports why it does not start", func() bool { return w.Stats().LastError != nil })
 	empty("watch", w.Stats().LastError)
 	write(" with spaces ")
 	waitStarted(t, w)
 }
 
-// Without a user, with a wrong password, and without rights: everything says
-// so, and nothing is tried for ever.
+// Without a user, with a wrong password, and without rights, all calls report the reason
+// and are not retried endlessly.
 func TestNotPermitted(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	cluster.Put("/a", "1")
@@ -214,13 +213,13 @@ func TestNotPermitted(t *testing.T) {
 		}
 	}
 	if _, err := client.New(client.Config{Endpoints: []string{"a:1"}, Username: "ann"}); err == nil {
-		t.Error("a user without a password")
+		t.Error("accepted a user without a password")
 	}
 }
 
-// The shard map is for users: a client logs in before it follows the map, follows it on
-// when authentication is turned on and when its token has expired, and is told why if it
-// has no user.
+// The shard map requires a user. A client logs in before it follows the map, and continues
+// when authentication is turned on and when its token has expired. Without a user, its
+// calls report the reason.
 func TestTheMapIsFollowedAsAUser(t *testing.T) {
 	cluster := start(t, clienttest.Config{Cuts: []string{"/m"}, Replicas: 1})
 	before := connect(t, cluster, as("ann", "secret"))
@@ -239,7 +238,7 @@ func TestTheMapIsFollowedAsAUser(t *testing.T) {
 	c := connect(t, cluster, as("ann", "secret"))
 	follows("logged in", c)
 	cluster.Expire()
-	for _, n := range cluster.Nodes() { // streams break, and begin with the old token
+	for _, n := range cluster.Nodes() { // streams break, and restart with the old token
 		n.Kill()
 		if err := n.Restart(); err != nil {
 			t.Fatal(err)

@@ -16,10 +16,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/testseed"
 )
 
-// past is all that ever happened, in several histories: the states of each, by
-// revision. A state is what its keys were last changed at.
+// past is a sequence of histories: the states of each, by revision. A state has the
+// revision of each key's last change.
 type past struct {
-	lineages [][]map[string]int64 // lineage 1 is the first; revision 0 the first
+	lineages [][]map[string]int64 // lineage 1 and revision 0 come first
 }
 
 func (p *past) lineage() uint64 { return uint64(len(p.lineages)) }
@@ -32,7 +32,7 @@ func (p *past) state(lineage uint64, revision int64) map[string]int64 {
 	return p.at(lineage)[revision]
 }
 
-// write makes a revision of the newest history.
+// write adds a revision to the newest history.
 func (p *past) write(rng *rand.Rand) {
 	states := &p.lineages[len(p.lineages)-1]
 	revision := int64(len(*states))
@@ -54,16 +54,16 @@ func (p *past) restore(rng *rand.Rand) {
 	p.lineages = append(p.lineages, slices.Clone(old[:2+rng.IntN(len(old)-1)]))
 }
 
-// peer is one node's side of a watch, as the API has it: it may break off at
-// any time, and then another one goes on.
+// peer is one node's side of a watch according to the API. It may break off at any time;
+// then another node continues.
 type peer struct {
 	p        *past
 	rng      *rand.Rand
 	conflate bool
 
-	lineage  uint64 // of the node
-	position int64  // what the client has, or will have with what was sent
-	// ladder: -1 the window reaches back to the client, 0 deletes do, 1 nothing.
+	lineage  uint64 // lineage of the node
+	position int64  // the client's position after all sent messages
+	// ladder is the best possible catch-up: -1 from the window, 0 by a delta, 1 by a resync only.
 	ladder int
 }
 
@@ -83,7 +83,7 @@ func (n *peer) open(r *pb.CreateWatch) []*pb.WatchResponse {
 	case *pb.CreateWatch_StartRevision:
 		created.Revision = at.StartRevision - 1
 	case *pb.CreateWatch_ResumeToken:
-		_, _ = fmt.Sscan(string(at.ResumeToken), &asked, &created.Revision) // made by the test
+		_, _ = fmt.Sscan(string(at.ResumeToken), &asked, &created.Revision) // the format of this test
 	}
 	foreign := asked != 0 && asked != n.lineage
 	if foreign {
@@ -111,7 +111,7 @@ func (n *peer) whole(kind pb.SyncKind) []*pb.WatchResponse {
 
 func (n *peer) delta(kind pb.SyncKind) []*pb.WatchResponse {
 	from, to := n.position, n.p.head(n.lineage)
-	last := map[string]bool{} // whether it exists
+	last := map[string]bool{} // whether the key exists
 	for revision := from + 1; revision <= to; revision++ {
 		before, after := n.p.state(n.lineage, revision-1), n.p.state(n.lineage, revision)
 		for k, mod := range after {
@@ -138,8 +138,7 @@ func (n *peer) delta(kind pb.SyncKind) []*pb.WatchResponse {
 	return n.parts(&pb.Sync{Kind: kind, FromRevision: from, Revision: to}, kvsOf(n.p.state(n.lineage, to), changed), deleted)
 }
 
-// parts cuts a unit: begin and end alone, or with keys. Now and then the node
-// has to begin again.
+// parts cuts a unit: begin and end with or without keys. Sometimes the node begins again.
 func (n *peer) parts(head *pb.Sync, kvs []*pb.KeyValue, deleted [][]byte) []*pb.WatchResponse {
 	var out []*pb.WatchResponse
 	put := func(s *pb.Sync) {
@@ -163,7 +162,7 @@ func (n *peer) parts(head *pb.Sync, kvs []*pb.KeyValue, deleted [][]byte) []*pb.
 	return out
 }
 
-// more returns what the node sends next: a revision, a unit, or progress.
+// more returns the next messages of the node: a revision, a unit, or progress.
 func (n *peer) more() []*pb.WatchResponse {
 	head := n.p.head(n.lineage)
 	if n.position >= head || n.rng.IntN(6) == 0 {
@@ -172,7 +171,7 @@ func (n *peer) more() []*pb.WatchResponse {
 	switch {
 	case n.conflate:
 		return n.delta(pb.SyncKind_SYNC_KIND_CONFLATED)
-	case n.rng.IntN(8) == 0: // it has lagged behind the window
+	case n.rng.IntN(8) == 0: // the watch has fallen behind the window
 		return n.delta(pb.SyncKind_SYNC_KIND_DELTA)
 	case n.rng.IntN(16) == 0:
 		return n.whole(pb.SyncKind_SYNC_KIND_RESYNC)
@@ -202,8 +201,8 @@ func (n *peer) more() []*pb.WatchResponse {
 	return out
 }
 
-// spoil makes of what a node sends what no node may send. It reports false when
-// there is nothing that could be told from what is right.
+// spoil turns valid messages of a node into invalid ones. It returns false if the change
+// would not be detectable.
 func spoil(rng *rand.Rand, rs []*pb.WatchResponse) ([]*pb.WatchResponse, bool) {
 	i := rng.IntN(len(rs))
 	sync := rs[i].GetSync()
@@ -221,15 +220,14 @@ func spoil(rng *rand.Rand, rs []*pb.WatchResponse) ([]*pb.WatchResponse, bool) {
 	case sync.GetEnd():
 		return slices.Insert(slices.Clone(rs), i, &pb.WatchResponse{Revision: sync.GetRevision() + 1, Events: []*pb.Event{{Kv: foreign}}}), true
 	case len(sync.GetKvs())+len(sync.GetDeleted()) > 0 && rng.IntN(2) == 0:
-		return add(rs[i]), true // twice the same keys
+		return add(rs[i]), true // the same keys twice
 	}
 	return add(&pb.WatchResponse{Detail: &pb.WatchResponse_Sync{Sync: &pb.Sync{Kind: sync.GetKind(), Revision: sync.GetRevision() + 1}}}), true
 }
 
-// Random histories, restored now and then, over random nodes that break off at
-// any point, lag, know little, and break the protocol: whoever applies what
-// comes out always holds exactly the state at the revision it is told, and gets
-// to the end.
+// Random histories with restores, over random nodes that break off at any point, lag, know
+// little, and break the protocol: after each update a client that applies them has exactly
+// the state at its revision, and it reaches the end.
 func TestAssemblerAndMirrorAgainstAModel(t *testing.T) {
 	seed := testseed.Of(t)
 	rounds := 3000
@@ -250,13 +248,13 @@ func TestAssemblerAndMirrorAgainstAModel(t *testing.T) {
 		total.States, total.Deltas, total.Resyncs, total.Conflated = total.States+m.units.States, total.Deltas+m.units.Deltas, total.Resyncs+m.units.Resyncs, total.Conflated+m.units.Conflated
 		broken += m.broken
 	}
-	t.Logf("%+v, %d nodes left for breaking the protocol", total, broken)
+	t.Logf("%+v, left nodes %d times for breaking the protocol", total, broken)
 	if total.States == 0 || total.Deltas == 0 || total.Resyncs == 0 || total.Conflated == 0 || broken == 0 {
-		t.Error("the test does not test")
+		t.Error("the test does not cover all kinds of units and broken nodes")
 	}
 }
 
-// model is a watch, its consumer, and what it should hold.
+// model is a watch, its consumer, and the expected state.
 type model struct {
 	t   *testing.T
 	rng *rand.Rand
@@ -264,14 +262,14 @@ type model struct {
 	log []string
 
 	a    assembler
-	node *peer // nil: nowhere
+	node *peer // nil: none
 	sent []*pb.WatchResponse
 
-	keys   map[string]int64 // what it holds: mod revisions
+	keys   map[string]int64 // the consumer's state: mod revisions
 	at     Position
-	known  bool  // the consumer has had the state, or was there from the beginning
-	units  Units // that arrived
-	broken int   // times a node was left
+	known  bool  // the consumer got the state, or had it from the beginning
+	units  Units // received units
+	broken int   // how often a node was left
 }
 
 func newModel(t *testing.T, seed, round uint64) *model {
@@ -288,7 +286,7 @@ func newModel(t *testing.T, seed, round uint64) *model {
 	switch m.rng.IntN(3) {
 	case 0:
 		m.a.wantState = true
-	case 1: // with the state that belongs to it
+	case 1: // with the matching state
 		m.a.positioned, m.a.position, m.a.lineage = true, at, 1
 		m.hold(at)
 	default:
@@ -306,13 +304,13 @@ func (m *model) hold(revision int64) {
 
 func (m *model) say(format string, args ...any) { m.log = append(m.log, fmt.Sprintf(format, args...)) }
 
-// step lets one thing happen.
+// step makes one random step.
 func (m *model) step() {
 	switch m.rng.IntN(20) {
 	case 0:
 		m.say("restore")
 		m.p.restore(m.rng)
-		if m.node != nil { // its node notices: a running watch ends
+		if m.node != nil { // its node notices, and ends running watches
 			m.node = nil
 		}
 	case 1, 2:
@@ -325,11 +323,11 @@ func (m *model) step() {
 	}
 }
 
-// receive opens the watch, or takes what its node sends next.
+// receive opens the watch, or takes the next message of its node.
 func (m *model) receive(faults bool) {
 	if m.node == nil {
 		lineage := m.p.lineage()
-		if faults && m.rng.IntN(5) == 0 { // one that has not heard of the restore
+		if faults && m.rng.IntN(5) == 0 { // a node that has not learned of the restore
 			lineage = 1 + m.rng.Uint64N(lineage)
 		}
 		m.node = &peer{p: &m.p, rng: m.rng, lineage: lineage, ladder: m.rng.IntN(3) - 1, conflate: m.a.conflate > 0}
@@ -371,17 +369,17 @@ func (m *model) left(err error) {
 	m.node = nil
 }
 
-// take applies an update and compares.
+// take applies an update and compares the states.
 func (m *model) take(u Update) {
 	m.units.add(&u)
 	if u.Lineage < m.at.Lineage || u.Lineage == m.at.Lineage && u.Revision <= m.at.Revision && m.at.Revision > 0 {
-		m.t.Errorf("ordered: %v at %d/%d behind %d/%d", u.Kind, u.Lineage, u.Revision, m.at.Lineage, m.at.Revision)
+		m.t.Errorf("ordered: %v at %d/%d after %d/%d", u.Kind, u.Lineage, u.Revision, m.at.Lineage, m.at.Revision)
 	}
 	if u.Lineage != m.at.Lineage && u.Kind != KindResync && u.Kind != KindState {
 		m.t.Errorf("lineage changes by %v", u.Kind)
 	}
 	if u.From != 0 && u.From != m.at.Revision {
-		m.t.Errorf("%v from %d, at %d", u.Kind, u.From, m.at.Revision)
+		m.t.Errorf("%v from %d, but the position is %d", u.Kind, u.From, m.at.Revision)
 	}
 	put := func(kv KeyValue) error { m.keys[string(kv.Key)] = kv.ModRevision; return nil }
 	remove := func(key []byte) error { delete(m.keys, string(key)); return nil }
@@ -394,7 +392,7 @@ func (m *model) take(u Update) {
 	}
 }
 
-// finish lets the watch get to the end: nothing is lost permanently.
+// finish lets the watch reach the end: no update is lost permanently.
 func (m *model) finish() {
 	m.node = nil
 	for range 2000 {

@@ -15,8 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
-// An observer learns of each attempt with its node and error, and of resumes and units
-// of all watches.
+// An observer sees each attempt with its node and error, and the resumes and units of all watches.
 func TestObserver(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 2})
 	cluster.Put("/demo/a", "1")
@@ -66,7 +65,7 @@ func TestObserver(t *testing.T) {
 	}
 	_, err := c.Put(deadline(t), "/demo/a", nil)
 	if got := take(); !errors.As(err, new(*client.OutcomeUnknownError)) || len(got) != 1 || got[0].Err == nil {
-		t.Errorf("a write that is not confirmed: %v, %+v", err, got)
+		t.Errorf("an unconfirmed write: %v, %+v", err, got)
 	}
 
 	w := c.Watch(t.Context(), demo, client.WithState())
@@ -86,7 +85,7 @@ func TestObserver(t *testing.T) {
 	})
 }
 
-// drain reads so many keys of a list, -1: all.
+// drain reads that many keys of a list, -1: all.
 func drain(l *client.Listing, keys int) error {
 	for _, err := range l.All() {
 		if keys--; err != nil || keys == 0 {

@@ -13,8 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
-// connectedTo returns a client that has its map and a connection to the only
-// node of a cluster.
+// connectedTo returns a client that has the map and a connection to the only node of its cluster.
 func connectedTo(t *testing.T, change ...func(*client.Config)) (*clienttest.Cluster, *client.Client) {
 	t.Helper()
 	cluster := start(t, clienttest.Config{Nodes: 1})
@@ -25,8 +24,8 @@ func connectedTo(t *testing.T, change ...func(*client.Config)) (*clienttest.Clus
 	return cluster, c
 }
 
-// A write that was sent and not confirmed may have been done: the error has a
-// type of its own, and names the node.
+// A write that was sent but not confirmed may have been applied: the error has a separate
+// type, and names the node.
 func TestUnconfirmedWriteHasAnOutcomeThatIsUnknown(t *testing.T) {
 	cluster, c := connectedTo(t, func(c *client.Config) { c.AttemptTimeout = 200 * time.Millisecond })
 	node := cluster.Nodes()[0]
@@ -48,7 +47,7 @@ func TestUnconfirmedWriteHasAnOutcomeThatIsUnknown(t *testing.T) {
 	node.Continue()
 }
 
-// A write that cannot have been done does not say that it may have been.
+// The error of a write that was not applied does not report an unknown outcome.
 func TestWriteThatWasNotSentHasAKnownOutcome(t *testing.T) {
 	cluster, c := connectedTo(t, func(c *client.Config) { c.RetryFor = 200 * time.Millisecond })
 	cancelled, cancel := context.WithCancel(t.Context())
@@ -66,7 +65,7 @@ func TestWriteThatWasNotSentHasAKnownOutcome(t *testing.T) {
 	}
 }
 
-// A caller that cancels its call is not told that the cluster is away.
+// A caller that cancels its call does not get ErrUnavailable.
 func TestCallersCancellationIsNoOutage(t *testing.T) {
 	cluster, c := connectedTo(t)
 	node := cluster.Nodes()[0]

@@ -38,7 +38,7 @@ func TestRangeWire(t *testing.T) {
 			t.Errorf("%v on the wire is %q, %q (%v)", c.r, key, end, c.r.validate())
 		}
 		if start, stop := keyrange.Decode(key, end); Between(start, stop) != c.r {
-			t.Errorf("%v comes back as %v", c.r, Between(start, stop))
+			t.Errorf("%v is decoded as %v", c.r, Between(start, stop))
 		}
 		if c.r.String() != c.text {
 			t.Errorf("%v, want %s", c.r, c.text)
@@ -59,7 +59,7 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 	}.Validate()
 	for _, want := range []string{`"host"`, "silence", "attempt timeout", "retry for", "buffer", "TLSFiles", "PasswordFrom"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q is not named in: %v", want, err)
+			t.Errorf("%q is missing in: %v", want, err)
 		}
 	}
 	if _, err := New(Config{}); err == nil {
@@ -71,13 +71,13 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 	_, err = New(Config{Endpoints: []string{"host:1"}, TLSFiles: TLSFiles{CA: "none.crt", Cert: "none.crt"}})
 	for _, want := range []string{"TLSFiles: ", "CA: none.crt: no such file", "Cert is given but Key is not"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q is not said in: %v", want, err)
+			t.Errorf("%q is missing in: %v", want, err)
 		}
 	}
 }
 
-// A watch without units that a node starts in another history ends, and the error says
-// whether that is another cluster's.
+// A watch without units ends if a node starts it in another history, and the error reports
+// whether the history is another cluster's.
 func TestTheErrorNamesAnotherCluster(t *testing.T) {
 	for _, c := range []struct {
 		ours, there history
@@ -86,7 +86,7 @@ func TestTheErrorNamesAnotherCluster(t *testing.T) {
 		{history{"a", 1}, history{"b", 1}, ErrCluster, nil},
 		{history{"a", 1}, history{"b", 2}, ErrCluster, nil},
 		{history{"a", 1}, history{"a", 2}, ErrLineage, ErrCluster},
-		{history{"", 1}, history{"b", 2}, ErrLineage, ErrCluster}, // of a cluster that is not known
+		{history{"", 1}, history{"b", 2}, ErrLineage, ErrCluster}, // of an unknown cluster
 	} {
 		a := assembler{noResync: true, positioned: true, position: 5, history: c.ours}
 		err := a.start(&pb.Created{ClusterId: c.there.cluster, Lineage: c.there.lineage, Revision: 5})
@@ -96,7 +96,7 @@ func TestTheErrorNamesAnotherCluster(t *testing.T) {
 	}
 }
 
-// A unit has a bound that a program did not set, and none if it asks for that.
+// A unit has a default bound. A program can set another one, or none.
 func TestUnitsAreBoundedByDefault(t *testing.T) {
 	for set, want := range map[int]int{0: 1 << 30, 1000: 1000, -1: -1} {
 		c := Config{Endpoints: []string{"a:1"}, MaxUnit: set}
@@ -106,7 +106,7 @@ func TestUnitsAreBoundedByDefault(t *testing.T) {
 	}
 }
 
-// The errors of nodes are those of this package, with their details.
+// Errors of nodes become errors of this package, with their details.
 func TestErrorsOfNodes(t *testing.T) {
 	fail := func(code codes.Code, reason string, meta map[string]string) error {
 		s, err := status.New(code, "text").WithDetails(&errdetails.ErrorInfo{Domain: outcome.Domain, Reason: reason, Metadata: meta})
@@ -149,7 +149,7 @@ func state(revision int64, begin, end bool, keys ...string) *pb.WatchResponse {
 	return &pb.WatchResponse{Detail: &pb.WatchResponse_Sync{Sync: s}}
 }
 
-// unit is a whole delta, unless changed: changed keys, and, behind a dash,
+// unit returns a whole delta, unless changed, with the changed keys and, after a dash, the
 // deleted ones.
 func unit(from, to int64, keys string, change ...func(*pb.Sync)) *pb.WatchResponse {
 	s := &pb.Sync{Kind: pb.SyncKind_SYNC_KIND_DELTA, FromRevision: from, Revision: to, Begin: true, End: true}
@@ -172,11 +172,11 @@ func first(s *pb.Sync)     { s.End = false }
 func middle(s *pb.Sync)    { s.Begin, s.End = false, false }
 func last(s *pb.Sync)      { s.Begin = false }
 
-// Each case is what one or more nodes send, and what comes out.
+// Each case has the messages of one or more nodes, and the resulting updates.
 func TestAssembler(t *testing.T) {
-	next := &pb.WatchResponse{}     // stands for: the stream breaks, another node starts the watch
-	restored := &pb.WatchResponse{} // the same, and that node follows a later history
-	lags := &pb.WatchResponse{}     // the same, and that node follows the first history
+	next := &pb.WatchResponse{}     // marker: the stream breaks, another node starts the watch
+	restored := &pb.WatchResponse{} // also a break, and that node follows a later history
+	lags := &pb.WatchResponse{}     // also a break, and that node follows the first history
 	at10 := assembler{positioned: true, position: 10, history: history{lineage: 1}}
 	for name, c := range map[string]struct {
 		a    assembler

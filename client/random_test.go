@@ -13,8 +13,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/testseed"
 )
 
-// Random writes, random faults, watchers of all shapes: every promise is
-// checked against the history.
+// Random writes, random faults, and watchers of all kinds: all guarantees are checked
+// against the history.
 func TestRandomFaults(t *testing.T) {
 	rng := testseed.Rand(t)
 	rounds := 120
@@ -31,7 +31,7 @@ func TestRandomFaults(t *testing.T) {
 		var ops []clienttest.Op
 		for range 1 + rng.IntN(6) {
 			op := clienttest.Op{Key: fmt.Sprintf("/k%d/%d", rng.IntN(10), rng.IntN(5)), Value: fmt.Sprint(rng.IntN(1000)), Delete: rng.IntN(4) == 0}
-			dup := false // etcd refuses a key twice in one transaction
+			dup := false // etcd refuses a duplicate key in a transaction
 			for _, o := range ops {
 				dup = dup || o.Key == op.Key
 			}
@@ -99,7 +99,7 @@ func TestRandomFaults(t *testing.T) {
 				default:
 				}
 				if lazy && goal == 1<<60 {
-					time.Sleep(pause) // a slow consumer, not a wait
+					time.Sleep(pause) // a slow consumer, not a synchronization
 				}
 			}
 			f.updates <- nil
@@ -166,7 +166,7 @@ func TestRandomFaults(t *testing.T) {
 		if rng.IntN(4) == 0 {
 			n.Hold(0)
 		}
-		time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond) // the pace of the faults, not a wait
+		time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond) // the pace of the faults, not a synchronization
 	}
 	for i, n := range nodes {
 		n.Continue()
@@ -202,7 +202,7 @@ func TestRandomFaults(t *testing.T) {
 	checkView(t, cluster, local.View(), client.Range{})
 }
 
-// checkView compares a view with the history at its revision.
+// checkView compares a view with the history at the view's revision.
 func checkView(t testing.TB, cluster *clienttest.Cluster, v mirror.View, r client.Range) {
 	t.Helper()
 	u := client.Update{Kind: client.KindState, Revision: v.Revision()}

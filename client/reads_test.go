@@ -48,7 +48,7 @@ func TestGet(t *testing.T) {
 		}
 	}
 	if got, err := c.Get(deadline(t), "/none"); err != nil || got.KV != nil || got.Revision != 3 {
-		t.Errorf("a key that is not there: %+v, %v", got, err)
+		t.Errorf("a missing key: %+v, %v", got, err)
 	}
 	if _, err := c.Get(deadline(t), ""); !errors.Is(err, client.ErrInvalid) {
 		t.Errorf("empty key: %v", err)
@@ -100,7 +100,7 @@ func TestReadsGoElsewhere(t *testing.T) {
 	}
 }
 
-// A list that breaks between chunks, at any of them, goes on at its revision.
+// A list that is interrupted after any chunk resumes at its revision.
 func TestListCutInTheMiddle(t *testing.T) {
 	for after := int64(1); after <= 4; after++ {
 		cluster := start(t, clienttest.Config{ChunkKeys: 3})
@@ -120,7 +120,7 @@ func TestListCutInTheMiddle(t *testing.T) {
 				if err != nil {
 					t.Fatalf("cut after %d: %v", after, err)
 				}
-				if len(got) == 0 { // what is written meanwhile is not in it
+				if len(got) == 0 { // later writes are not in the list
 					cluster.Put("/demo/5a", "x")
 					cluster.Delete("/demo/5a")
 				}

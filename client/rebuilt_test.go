@@ -12,8 +12,8 @@ import (
 	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
-// The tier and etcd are rebuilt with fresh data behind the same addresses. Both
-// histories are lineage 1, and the new one soon passes the mirrors' position.
+// The tier and etcd are rebuilt with fresh data at the same addresses. Both histories are
+// lineage 1, and the new one soon passes the position of the mirrors.
 func TestMirrorsShowTheRebuiltCluster(t *testing.T) {
 	for range 10 {
 		cluster := start(t, clienttest.Config{})
@@ -32,7 +32,7 @@ func TestMirrorsShowTheRebuiltCluster(t *testing.T) {
 			})
 			for kv := range m.All() {
 				if got := string(kv.Key); got < "/demo/new" || got >= "/demo/nex" {
-					t.Errorf("the mirror shows %s of the cluster that is gone", got)
+					t.Errorf("the mirror has key %s of the former cluster", got)
 				}
 			}
 			if m.Len() != 10 {
@@ -43,7 +43,7 @@ func TestMirrorsShowTheRebuiltCluster(t *testing.T) {
 	}
 }
 
-// resynced reads the next update, which must be the whole state of the cluster.
+// resynced reads the next update, which must be a resync with the whole state of the cluster.
 func resynced(t testing.TB, what string, w *client.Watcher, cluster *clienttest.Cluster) {
 	t.Helper()
 	u, err := w.Next(deadline(t))
@@ -54,12 +54,12 @@ func resynced(t testing.TB, what string, w *client.Watcher, cluster *clienttest.
 		t.Errorf("%s: got %v at %v with %d keys, want a resync of cluster %s with %d", what, u.Kind, u.Position(), len(u.KVs), cluster.ID(), len(want))
 	}
 	if at := w.Position(); at.Cluster != cluster.ID() {
-		t.Errorf("%s: it is at %v", what, at)
+		t.Errorf("%s: the position is %v", what, at)
 	}
 }
 
-// However a watch has learned its position, that is not taken for one of the new
-// cluster's, although lineage and revision could be.
+// A position of the former cluster is never used in the new one, even if lineage and
+// revision exist there.
 func TestWatchesMoveToTheRebuiltCluster(t *testing.T) {
 	old := start(t, clienttest.Config{Nodes: 1})
 	old.Put("/demo/old", "x")
@@ -101,8 +101,8 @@ func TestWatchesMoveToTheRebuiltCluster(t *testing.T) {
 	}
 }
 
-// A node of the old cluster lives on, with data that grow old. Once the client
-// follows the new cluster's map, watches leave the old node though it serves them.
+// A node of the former cluster still runs, with data that grows old. Once the client
+// follows the map of the new cluster, watches leave that node although it serves them.
 func TestAttachedWatchesFollowTheMap(t *testing.T) {
 	old := start(t, clienttest.Config{Nodes: 2})
 	old.SetReplicas(1, "n2")
@@ -112,7 +112,7 @@ func TestAttachedWatchesFollowTheMap(t *testing.T) {
 	content := c.Watch(t.Context(), demo)
 	waitStarted(t, demanding)
 	waitStarted(t, content)
-	eventually(t, "both are at the second node", func() bool {
+	eventually(t, "both watches are at the second node", func() bool {
 		return demanding.Stats().Node == "n2" && content.Stats().Node == "n2"
 	})
 	n1 := old.Node("n1").Addr()
@@ -120,14 +120,14 @@ func TestAttachedWatchesFollowTheMap(t *testing.T) {
 	cluster := start(t, clienttest.Config{Addresses: []string{n1}})
 	cluster.Put("/demo/new", "x")
 	old.Node("n2").SetAge(time.Minute)
-	old.Put("/demo/old", "y") // nodes look at the age of what they send
+	old.Put("/demo/old", "y") // nodes check the age with the events that they send
 	for content.Position().Cluster == old.ID() {
 		u, err := content.Next(deadline(t))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if u.Cluster != old.ID() && u.Kind != client.KindResync {
-			t.Errorf("it changes clusters by %v", u.Kind)
+			t.Errorf("the watch changes clusters by %v", u.Kind)
 		}
 	}
 	for demanding.Position().Cluster == old.ID() {
@@ -137,8 +137,8 @@ func TestAttachedWatchesFollowTheMap(t *testing.T) {
 	}
 }
 
-// The resync breaks off at every place, before it is complete or after it: the
-// position is the old one until its end, and the new one from then on.
+// A resync that breaks off at any point leaves the old position in place until its end, and
+// the new position from then on.
 func TestMovingToTheRebuiltClusterBreaksOff(t *testing.T) {
 	const keys = 5
 	for cut := int64(1); cut <= keys+1; cut++ {
@@ -168,8 +168,8 @@ func TestMovingToTheRebuiltClusterBreaksOff(t *testing.T) {
 	}
 }
 
-// WaitFor compares histories: a position of one that has ended is not reached by
-// the next one's revisions, and one of the new cluster is waited for.
+// WaitFor compares histories: a position of an ended history is not reached by revisions of
+// the next one. For a position of the new cluster it waits.
 func TestWaitForComparesHistories(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	c := connect(t, cluster)
@@ -194,17 +194,17 @@ func TestWaitForComparesHistories(t *testing.T) {
 	}
 	cluster.Restore(1)
 	second := cluster.At(cluster.Put("/demo/b", "x"))
-	if err := m.WaitFor(deadline(t), second); err != nil { // waits for the lineage, too
+	if err := m.WaitFor(deadline(t), second); err != nil { // also waits for the lineage
 		t.Fatal(err)
 	}
 	ended("before a restore", first)
 
 	cluster = rebuild(t, cluster, 10)
-	if err := m.WaitFor(deadline(t), cluster.At(5)); err != nil { // waits for the cluster, too
+	if err := m.WaitFor(deadline(t), cluster.At(5)); err != nil { // also waits for the cluster
 		t.Fatal(err)
 	}
 	if _, ok := m.Get("/demo/new-3"); !ok {
-		t.Error("the mirror does not have what was waited for")
+		t.Error("the mirror lacks the key that it waited for")
 	}
 	ended("of the cluster that is gone", first)
 	ended("of its second lineage", second)
@@ -220,7 +220,7 @@ func TestWaitForComparesHistories(t *testing.T) {
 	}
 }
 
-// A list does not go on in another cluster, and a revision is not read there.
+// A list does not resume in another cluster, and a revision is not read there.
 func TestReadsDoNotMixClusters(t *testing.T) {
 	old := start(t, clienttest.Config{Nodes: 1, ChunkKeys: 1})
 	big := strings.Repeat("v", 64<<10)
@@ -245,7 +245,7 @@ func TestReadsDoNotMixClusters(t *testing.T) {
 	for name, o := range map[string]client.ListOption{"at": client.AtPosition(at), "changed since": client.ChangedSince(at)} {
 		for _, err := range c.List(deadline(t), demo, o).All() {
 			if failed = err; err == nil {
-				t.Errorf("%s a position of another cluster: there are keys", name)
+				t.Errorf("%s a position of another cluster: got keys", name)
 			}
 		}
 		if !errors.Is(failed, client.ErrCluster) {
@@ -254,7 +254,7 @@ func TestReadsDoNotMixClusters(t *testing.T) {
 	}
 	now := cluster.At(cluster.Revision())
 	if r, err := c.Get(deadline(t), "/demo/new-0", client.AtPosition(now)); err != nil || r.KV == nil || r.Position() != now {
-		t.Errorf("at the present position: %+v, %v", r, err)
+		t.Errorf("at the current position: %+v, %v", r, err)
 	}
 }
 

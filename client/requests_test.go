@@ -16,12 +16,12 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// scripted is a node that answers reads as the test says.
+// scripted is a node that answers reads as the test specifies.
 type scripted struct {
 	pb.UnimplementedCacheServiceServer
 	get  func(*pb.GetRequest) *pb.GetResponse
 	list func(*pb.ListRequest) []*pb.ListResponse
-	// parts is list, part by part.
+	// parts sends a list in parts.
 	parts func(r *pb.ListRequest, send func(*pb.ListResponse) error) error
 }
 
@@ -41,7 +41,7 @@ func (s *scripted) List(r *pb.ListRequest, out grpc.ServerStreamingServer[pb.Lis
 	return nil
 }
 
-// client returns a client of the node alone.
+// client returns a client of this node only.
 func (s *scripted) client(t *testing.T, change ...func(*Config)) *Client {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -68,7 +68,7 @@ func (s *scripted) client(t *testing.T, change ...func(*Config)) *Client {
 	return c
 }
 
-// What a program asks of a read is what the node is asked.
+// The options of a read reach the node.
 func TestReadsAskForWhatTheProgramWants(t *testing.T) {
 	at := Position{Cluster: "c", Lineage: 2, Revision: 7}
 	for name, want := range map[string]struct {
@@ -92,7 +92,7 @@ func TestReadsAskForWhatTheProgramWants(t *testing.T) {
 		}}
 		got, err := s.client(t).Get(t.Context(), "k", want.opts...)
 		if err != nil || got.Position() != at {
-			t.Errorf("%s: %+v, %v", name, got, err)
+			t.Errorf("%s: got %+v, %v", name, got, err)
 		}
 		if age := time.Since(got.FreshAt); age < time.Minute || age > time.Hour {
 			t.Errorf("%s: fresh %v ago", name, age)
@@ -116,8 +116,8 @@ func TestReadsAskForWhatTheProgramWants(t *testing.T) {
 	}
 }
 
-// A list that broke goes on in the same history and at the same revision: from its
-// last key on without a limit, and with one from the page that broke.
+// An interrupted list resumes in the same history and at the same revision: from its last
+// key without a limit, and from the interrupted page with a limit.
 func TestAListGoesOnWhereItBroke(t *testing.T) {
 	at := Position{Cluster: "c", Lineage: 2, Revision: 7}
 	for name, test := range map[string]struct {
@@ -140,7 +140,7 @@ func TestAListGoesOnWhereItBroke(t *testing.T) {
 	}
 }
 
-// A node that can send nothing but the last key again makes no progress: the list fails in the end.
+// A node that only sends the last key again makes no progress: the list fails eventually.
 func TestAListThatDoesNotGoOnFails(t *testing.T) {
 	s := &scripted{parts: func(_ *pb.ListRequest, send func(*pb.ListResponse) error) error {
 		if err := send(&pb.ListResponse{ClusterId: "c", Lineage: 2, Revision: 7, Kvs: []*pb.KeyValue{{Key: []byte("k"), ModRevision: 7}}}); err != nil {
@@ -152,12 +152,12 @@ func TestAListThatDoesNotGoOnFails(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := drained(c.List(ctx, Between("a", "z"))); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("it ends with %v", err)
+		t.Errorf("the list ends with %v", err)
 	}
 }
 
-// An answer of another history than was asked for is no answer, and neither is one whose
-// parts are of different revisions.
+// An answer of another history than the requested one is rejected, and so is an answer
+// whose parts have different revisions.
 func TestAnswersOfAnotherHistoryAreRefused(t *testing.T) {
 	asked := Position{Cluster: "c", Lineage: 2, Revision: 7}
 	for name, other := range map[string]Position{"cluster": {"d", 2, 7}, "lineage": {"c", 3, 7}} {
@@ -194,7 +194,7 @@ func drained(l *Listing) error {
 	return nil
 }
 
-// mute is a node that accepts everything and answers nothing: its process is stopped.
+// mute is a node that accepts everything and answers nothing, like a stopped process.
 type mute struct {
 	pb.UnimplementedClusterServiceServer
 	asked chan struct{}
@@ -209,7 +209,7 @@ func (m *mute) WatchShardMap(_ *pb.WatchShardMapRequest, s grpc.ServerStreamingS
 	return s.Context().Err()
 }
 
-// A node that never sends the map it is asked for is left, though its connection stands.
+// A node that never sends the requested map is left, even if its connection works.
 func TestANodeThatNeverSendsItsMapIsLeft(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -233,12 +233,12 @@ func TestANodeThatNeverSendsItsMapIsLeft(t *testing.T) {
 		select {
 		case <-m.asked:
 		case <-time.After(time.Minute):
-			t.Fatalf("the map is not asked for %s", what)
+			t.Fatalf("the map was not requested %s", what)
 		}
 	}
 }
 
-// listed is a part of a list.
+// listed returns a part of a list.
 func listed(keys ...string) *pb.ListResponse {
 	r := &pb.ListResponse{ClusterId: "c", Lineage: 2, Revision: 7}
 	for _, k := range keys {
@@ -247,8 +247,8 @@ func listed(keys ...string) *pb.ListResponse {
 	return r
 }
 
-// A list whose node fails after the last key of the range, before it says that this was
-// all, is completed at the next one: what it asks for is a range that nodes accept.
+// A list whose node fails after the last key of the range, but before the end of the
+// answer, is completed at the next node. The range of that request is valid.
 func TestAListMayBreakAfterItsLastKey(t *testing.T) {
 	for last, rng := range map[string]Range{"a": Key("a"), "b": Between("a", "b\x00")} {
 		s, calls := &scripted{}, 0
@@ -275,7 +275,7 @@ func TestAListMayBreakAfterItsLastKey(t *testing.T) {
 	}
 }
 
-// A list whose node falls silent in the middle goes on from the last key.
+// A list whose node falls silent halfway resumes from the last key on another node.
 func TestAListLeavesANodeThatFallsSilent(t *testing.T) {
 	silent, calls := make(chan struct{}), 0
 	s := &scripted{}

@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
-// A program may close whatever it wants when it learns that a watch has moved.
+// OnResume may close the watch, the mirror and the client.
 func TestCloseWithinOnResume(t *testing.T) {
 	for name, end := range map[string]func(*client.Client, *client.Watcher, *mirror.Mirror){
 		"the watch":  func(_ *client.Client, w *client.Watcher, _ *mirror.Mirror) { w.Close() },
@@ -59,8 +59,8 @@ func TestCloseWithinOnResume(t *testing.T) {
 	}
 }
 
-// A program learns that a watch has moved before it sees what the new node sends,
-// and other watches go on while it deals with that.
+// OnResume returns before the program gets updates of the new node. Other watches continue
+// while it runs.
 func TestUpdatesWaitForOnResume(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	c := connect(t, cluster)
@@ -83,9 +83,9 @@ func TestUpdatesWaitForOnResume(t *testing.T) {
 		t.Fatal("not told")
 	}
 	follow(t, cluster, other, &seen{rng: demo}, rev, 1)
-	eventually(t, "its update is there", func() bool { return w.Stats().Updates == 1 })
+	eventually(t, "an update is pending", func() bool { return w.Stats().Updates == 1 })
 	close(deal)
 	if u, err := w.Next(deadline(t)); err != nil || u.Revision != rev || !told.Load() {
-		t.Errorf("got %+v, %v, told: %v", u, err, told.Load())
+		t.Errorf("got %+v, %v; OnResume called: %v", u, err, told.Load())
 	}
 }

@@ -22,8 +22,8 @@ const (
 	childStops   = 5
 )
 
-// child is a program with some watches in a process of its own. It says when they
-// have started, and after an event for all of them how often they have moved.
+// child is a program with some watches in a separate process. It reports when they have
+// started and, after an event for all of them, how often they have moved.
 func child(endpoints string) int {
 	c, err := client.New(client.Config{Endpoints: strings.Split(endpoints, ","), Silence: childSilence})
 	if err != nil {
@@ -50,9 +50,8 @@ func child(endpoints string) int {
 	return 0
 }
 
-// A program that was stopped for longer than a node may be silent, by a signal or
-// for want of CPU, does not take its nodes for dead: its watches stay where they
-// are.
+// A program that was stopped for longer than the silence limit, by a signal or for lack of
+// CPU, does not treat its nodes as dead: its watches do not move.
 func TestAStoppedProgramDoesNotBlameItsNodes(t *testing.T) {
 	t.Parallel() // it waits while the program is stopped
 	cluster := start(t, clienttest.Config{})
@@ -72,7 +71,7 @@ func TestAStoppedProgramDoesNotBlameItsNodes(t *testing.T) {
 	says := func(want string) {
 		t.Helper()
 		if !lines.Scan() || lines.Text() != want {
-			t.Errorf("the program says %q, want %q", lines.Text(), want)
+			t.Errorf("the program prints %q, want %q", lines.Text(), want)
 		}
 	}
 	says("started")
@@ -84,7 +83,7 @@ func TestAStoppedProgramDoesNotBlameItsNodes(t *testing.T) {
 		if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(childSilence / 4) // the program's turn
+		time.Sleep(childSilence / 4) // lets the program run
 	}
 	cluster.Put("/demo/a", "1")
 	says("moved 0 times")

@@ -19,15 +19,15 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
 
-// bench is a client without a network, in a bubble of fake time: the test takes
-// requests off its streams and hands in the answers.
+// bench is a client without a network, in a bubble of fake time: the test takes requests
+// off its streams and supplies the answers.
 type bench struct {
 	*testing.T
 	c *Client
 }
 
-// onBench runs a test with a client that has a stream to each node. It has no shard map:
-// watches go to the nodes in order.
+// onBench runs a test with a client that has a stream to each node. It has no shard map, so
+// that watches use the nodes in order.
 func onBench(t *testing.T, test func(b *bench), addrs ...string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -38,12 +38,12 @@ func onBench(t *testing.T, test func(b *bench), addrs ...string) {
 		}
 		c.pool = nodes.New(nodes.Config{
 			Connect: c.connect, Pulse: c.pulse, Logger: c.cfg.Logger, Silence: c.cfg.Silence, AttemptTimeout: c.cfg.AttemptTimeout,
-			Serve: func(*nodes.Stream) {}, // the test does
+			Serve: func(*nodes.Stream) {}, // done by the test
 		})
 		c.follower = mapfollow.New(c.followConfig())
 		c.calls = calls.New(c.callConfig())
 		close(c.follower.First)
-		for _, addr := range addrs { // a stream ends with its last watch
+		for _, addr := range addrs { // keeps the stream open
 			if _, _, err := c.pool.Join(placed{&Watcher{c: c}}, addr); err != nil {
 				t.Fatal(err)
 			}
@@ -65,7 +65,7 @@ func (b *bench) watch(opts ...WatchOption) *Watcher {
 	return b.c.Watch(context.Background(), Prefix("a"), opts...)
 }
 
-// at returns the address of the node where the watch is placed; empty: nowhere.
+// at returns the address of the node where the watch is placed, or "".
 func (w *Watcher) at() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,23 +75,23 @@ func (w *Watcher) at() string {
 	return w.on.Addr()
 }
 
-// answer has the watch's node send a response to it.
+// answer sends a response from the watch's node to the watch.
 func (b *bench) answer(w *Watcher, r *pb.WatchResponse) {
 	b.Helper()
 	if w.at() == "" {
-		b.Fatal("the watch is nowhere")
+		b.Fatal("the watch has no node")
 	}
 	r.WatchId = w.id
 	w.on.Handle(r)
 }
 
-// begin has the watch's node start it at a revision of lineage 1.
+// begin makes the watch's node start it at a revision of lineage 1.
 func (b *bench) begin(w *Watcher, name string, revision int64) {
 	b.Helper()
 	b.answer(w, &pb.WatchResponse{Detail: &pb.WatchResponse_Created{Created: &pb.Created{Revision: revision, Lineage: 1, Node: name}}})
 }
 
-// fail has the watch's node end the watch's stream, for the watch alone.
+// fail makes the watch's node end the stream, but only for this watch.
 func (b *bench) fail(w *Watcher, err error) { w.lost(w.on, w.id, outcome.Verdict{Err: err}, 0) }
 
 func endOf(reason pb.EndReason, change ...func(*pb.Ended)) *pb.WatchResponse {
@@ -102,8 +102,8 @@ func endOf(reason pb.EndReason, change ...func(*pb.Ended)) *pb.WatchResponse {
 	return &pb.WatchResponse{Detail: &pb.WatchResponse_Ended{Ended: e}}
 }
 
-// Progress of a whole stream is about the watches that have started, and progress that
-// names watches is about these.
+// Progress of a whole stream is for all started watches on it; progress that names watches
+// is for these only.
 func TestProgressIsForTheWatchesThatItIsAbout(t *testing.T) {
 	onBench(t, func(b *bench) {
 		one, other, starting := b.watch(WithProgress()), b.watch(WithProgress()), b.watch()
@@ -118,16 +118,16 @@ func TestProgressIsForTheWatchesThatItIsAbout(t *testing.T) {
 		named.GetProgress().WatchIds = []int64{other.id}
 		s.Handle(named)
 		if one.asm.position != 20 || other.asm.position != 30 {
-			t.Errorf("at revisions %d and %d after progress of the second", one.asm.position, other.asm.position)
+			t.Errorf("at revisions %d and %d after progress for the second watch", one.asm.position, other.asm.position)
 		}
 		if starting.on != s || starting.Stats().LastError != nil {
-			t.Errorf("a watch that has not started left: %v", starting.Stats().LastError)
+			t.Errorf("a watch that has not started left the stream: %v", starting.Stats().LastError)
 		}
 	}, "a:1", "b:1")
 }
 
-// A watch that has moved takes nothing from its former place, and is not moved again when
-// the loss of that place becomes known a second time.
+// A watch that has moved ignores responses from its former node, and is not moved again
+// when the loss of that node is reported again.
 func TestAMovedWatchIgnoresItsFormerPlace(t *testing.T) {
 	onBench(t, func(b *bench) {
 		w := b.watch()
@@ -147,7 +147,7 @@ func TestAMovedWatchIgnoresItsFormerPlace(t *testing.T) {
 	}, "a:1", "b:1", "c:1")
 }
 
-// A program that asks for progress again and again sends ten requests a second.
+// RequestProgress sends at most ten requests a second.
 func TestProgressIsAskedForTenTimesASecond(t *testing.T) {
 	onBench(t, func(b *bench) {
 		w := b.watch()
@@ -173,22 +173,22 @@ func TestProgressIsAskedForTenTimesASecond(t *testing.T) {
 	}, "a:1")
 }
 
-// A node that is going away says so: for some seconds watches go to others.
+// A node that drains reports it, and new watches avoid it for some seconds.
 func TestADrainingNodeIsAvoidedForAWhile(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.answer(b.watch(), endOf(pb.EndReason_END_REASON_DRAINING))
 		time.Sleep(drainPenalty - time.Millisecond)
 		if at := b.watch().at(); at != "b:1" {
-			t.Errorf("a watch within the time is at %q", at)
+			t.Errorf("a watch within that time is at %q", at)
 		}
 		time.Sleep(time.Millisecond)
 		if at := b.watch().at(); at != "a:1" {
-			t.Errorf("a watch after it is at %q", at)
+			t.Errorf("a watch after that time is at %q", at)
 		}
 	}, "a:1", "b:1")
 }
 
-// A node that ends a watch may name the nodes to ask, and the time to wait.
+// A node that ends a watch may name other nodes, and the time to wait.
 func TestAWatchGoesWhereItsNodeSendsIt(t *testing.T) {
 	onBench(t, func(b *bench) {
 		w := b.watch()
@@ -200,11 +200,11 @@ func TestAWatchGoesWhereItsNodeSendsIt(t *testing.T) {
 		b.answer(w, endOf(pb.EndReason_END_REASON_LIMIT, func(e *pb.Ended) { e.RetryAfter = durationpb.New(3 * time.Second) }))
 		time.Sleep(3 * time.Second)
 		if w.at() != "" {
-			t.Errorf("at %q before its time", w.at())
+			t.Errorf("at %q before the retry time", w.at())
 		}
 		time.Sleep(3*time.Second + time.Millisecond)
 		if w.at() != "b:1" {
-			t.Errorf("at %q after its time", w.at())
+			t.Errorf("at %q after the retry time", w.at())
 		}
 		if b.c.pool.Boxed("a:1") {
 			t.Error("a node that has reached a limit is in the penalty box")
@@ -212,8 +212,7 @@ func TestAWatchGoesWhereItsNodeSendsIt(t *testing.T) {
 	}, "a:1", "b:1", "c:1")
 }
 
-// When etcd is restored a running watch asks its own node again, which has the new
-// history.
+// After a restore of etcd, a running watch asks its own node again, which has the new history.
 func TestARunningWatchAsksItsNodeForTheNewHistory(t *testing.T) {
 	onBench(t, func(b *bench) {
 		w := b.watch()
@@ -229,8 +228,8 @@ func TestARunningWatchAsksItsNodeForTheNewHistory(t *testing.T) {
 	}, "a:1", "b:1")
 }
 
-// A watch that ran for a while is placed anew at once; one that its nodes lose again and
-// again waits.
+// A watch that ran for a while is placed again at once; a watch that loses its nodes
+// repeatedly backs off.
 func TestAWatchThatRanForAWhileIsPlacedAtOnce(t *testing.T) {
 	onBench(t, func(b *bench) {
 		w := b.watch()
@@ -242,7 +241,7 @@ func TestAWatchThatRanForAWhileIsPlacedAtOnce(t *testing.T) {
 				t.Fatal("it waits")
 			}
 		}
-		if w.at() != "b:1" { // the first node that it has not just left
+		if w.at() != "b:1" { // the first node other than the one it has just left
 			t.Errorf("at %q", w.at())
 		}
 		b.begin(w, "n", 10)
@@ -257,5 +256,5 @@ func TestAWatchThatRanForAWhileIsPlacedAtOnce(t *testing.T) {
 	}, "a:1", "b:1", "c:1")
 }
 
-// newest returns the last of some requests.
+// newest returns the last request.
 func newest(rs []*pb.WatchRequest) *pb.WatchRequest { return rs[len(rs)-1] }

@@ -8,8 +8,8 @@ import (
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
-// What several watches of a stream get alike arrives and is decoded once; what
-// one of their owners appends to it is nobody else's.
+// Updates that several watches of a stream have in common arrive and are decoded once. If a
+// program appends to one of them, the others do not change.
 func TestWatchesShareWhatArrives(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	cluster.Put("/demo/a", "0")
@@ -27,7 +27,7 @@ func TestWatchesShareWhatArrives(t *testing.T) {
 	}
 	gone := c.Watch(t.Context(), demo)
 	waitStarted(t, gone)
-	gone.Close() // the node goes on to name it
+	gone.Close() // the node still names it for a while
 	cluster.Txn(clienttest.Op{Key: "/demo/a", Value: "1"}, clienttest.Op{Key: "/demo/b", Value: "1"})
 	for i, w := range watchers {
 		u, err := w.Next(deadline(t))
@@ -44,13 +44,13 @@ func TestWatchesShareWhatArrives(t *testing.T) {
 		var longer [][]client.Event
 		for i, u := range same {
 			if &u.Events[0] != &same[0].Events[0] {
-				t.Errorf("update %d was decoded by itself", i)
+				t.Errorf("update %d was decoded separately", i)
 			}
 			longer = append(longer, append(u.Events, client.Event{KV: client.KeyValue{Version: int64(i)}}))
 		}
 		for i := range longer {
 			if longer[i][2].KV.Version != int64(i) {
-				t.Error("what was appended to one update is in another one")
+				t.Error("an append to one update changed another one")
 			}
 		}
 	}
@@ -59,8 +59,8 @@ func TestWatchesShareWhatArrives(t *testing.T) {
 	}
 }
 
-// Watches of overlapping ranges, some of which come late or leave in the middle,
-// and of a node that dies: each gets its own, whole and in order.
+// Watches of overlapping ranges, some of which start late or end early, each get their own
+// events, whole and in order, even if a node is killed.
 func TestWatchesTogether(t *testing.T) {
 	for _, fragment := range []int{0, 2} {
 		t.Run(fmt.Sprintf("fragment=%d", fragment), func(t *testing.T) {

@@ -9,17 +9,16 @@ import (
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
-// unread returns a watch with updates that the program has not taken, from a
-// revision on.
+// unread returns a watch from a revision on with updates that the program has not taken.
 func unread(t *testing.T, c *client.Client, updates int, opts ...client.WatchOption) *client.Watcher {
 	t.Helper()
 	w := c.Watch(t.Context(), demo, opts...)
-	eventually(t, "the updates are there", func() bool { return w.Stats().Updates == updates })
+	eventually(t, "the updates are pending", func() bool { return w.Stats().Updates == updates })
 	return w
 }
 
-// What a program has not taken is before it still: its position and token do not
-// count it, whatever it started with, and whoever goes on from the token gets it.
+// The position and the token of a watch do not cover pending updates, wherever it started.
+// A watch from the token gets these updates.
 func TestAProgramsPositionIsWhatItHasTaken(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	for range 4 {
@@ -34,7 +33,7 @@ func TestAProgramsPositionIsWhatItHasTaken(t *testing.T) {
 	begun.Close()
 	for name, s := range map[string]struct {
 		opts  []client.WatchOption
-		first int64 // revision that is taken first
+		first int64 // the revision of the first taken update
 	}{
 		"from a revision":          {[]client.WatchOption{client.FromRevision(4)}, 4},
 		"from the first":           {[]client.WatchOption{client.FromRevision(2)}, 2},
@@ -65,8 +64,7 @@ func TestAProgramsPositionIsWhatItHasTaken(t *testing.T) {
 	}
 }
 
-// The position does not count what waits either when the watch goes on at another
-// node meanwhile.
+// The position does not cover pending updates even if the watch resumes on another node meanwhile.
 func TestAMoveDoesNotMoveTheProgramsPosition(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	for range 3 {
@@ -82,16 +80,16 @@ func TestAMoveDoesNotMoveTheProgramsPosition(t *testing.T) {
 	}
 	follow(t, cluster, w, &seen{rng: demo}, 4, 1)
 	if w.Revision() != 4 {
-		t.Errorf("after all was taken: at revision %d", w.Revision())
+		t.Errorf("after all updates: at revision %d", w.Revision())
 	}
 }
 
-// A watch that runs has a token, also when it began before the client had a map:
-// one of its endpoints is dead.
+// A running watch has a token, even if it began before the client had a map because one of
+// its endpoints is dead.
 func TestARunningWatchHasAToken(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 2})
 	cluster.Nodes()[0].Kill()
-	for range 10 { // whichever endpoint is tried first
+	for range 10 { // the first endpoint varies
 		c := connect(t, cluster)
 		w := c.Watch(t.Context(), demo)
 		waitStarted(t, w)
@@ -108,8 +106,8 @@ func TestARunningWatchHasAToken(t *testing.T) {
 	}
 }
 
-// What a token asked for is gone: the error names the oldest revision that is to be had, and
-// none that the program has not asked for.
+// If the revision of a token is compacted, the error names the oldest available revision,
+// and no revision that the program has not requested.
 func TestATokenBelowTheFloorIsNoRevision(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	first := cluster.Put("/demo/a", "1")
@@ -129,8 +127,8 @@ func TestATokenBelowTheFloorIsNoRevision(t *testing.T) {
 	}
 }
 
-// A program that saved the token of a watch before that had started goes on with
-// the whole state: it may have missed anything.
+// A program that saved the token of a watch before it had started gets the whole state
+// first, because it may have missed events.
 func TestASavedEmptyTokenStartsWithAResync(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	rev := cluster.Put("/demo/a", "1")
@@ -145,7 +143,7 @@ func TestASavedEmptyTokenStartsWithAResync(t *testing.T) {
 		}
 		w.Close()
 		if _, err := c.Watch(t.Context(), demo, client.FromToken(token), client.WithoutResync()).Next(deadline(t)); !errors.Is(err, client.ErrInvalid) {
-			t.Errorf("every event or none: %v", err)
+			t.Errorf("with WithoutResync: %v", err)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func TestTxnChangesAllOrNothing(t *testing.T) {
 	}
 }
 
-// A transaction whose node does not answer may have been done.
+// A transaction whose node does not answer may have been applied.
 func TestUnconfirmedTxnHasAnOutcomeThatIsUnknown(t *testing.T) {
 	cluster, c := connectedTo(t, func(c *client.Config) { c.AttemptTimeout = 200 * time.Millisecond })
 	node := cluster.Nodes()[0]
@@ -61,8 +61,8 @@ func TestUnconfirmedTxnHasAnOutcomeThatIsUnknown(t *testing.T) {
 	}
 }
 
-// A key is changed only if no other writer has changed it since it was read: of
-// writers that count together, each count is written once.
+// PutIf changes a key only if no other writer has changed it since it was read: concurrent
+// writers of a counter write each count once.
 func TestPutIfNoOtherHasWritten(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	c := connect(t, cluster)
@@ -72,7 +72,7 @@ func TestPutIfNoOtherHasWritten(t *testing.T) {
 	}
 	var conflict *client.ConflictError
 	if _, err := c.PutIf(deadline(t), "/demo/n", []byte("1"), 0); !errors.As(err, &conflict) || conflict.Current != first.Revision {
-		t.Errorf("a key that exists: %v", err)
+		t.Errorf("an existing key: %v", err)
 	}
 	const writers, each = 4, 10
 	var wg sync.WaitGroup
@@ -140,7 +140,7 @@ func TestCount(t *testing.T) {
 	}
 	for name, o := range map[string]client.ReadOption{"position": client.AtPosition(cluster.At(now)), "age": client.Serializable(time.Second)} {
 		if _, _, err := c.Count(deadline(t), client.Prefix("/"), o); !errors.Is(err, client.ErrInvalid) {
-			t.Errorf("with a %s, which is not looked at: %v", name, err)
+			t.Errorf("with an unsupported %s: %v", name, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())

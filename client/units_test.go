@@ -16,8 +16,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/testseed"
 )
 
-// holder holds what a watch says there is: the revision of each key's last
-// change. Whatever comes, it holds the state at the revision it is at.
+// holder applies the updates of a watch: it has the revision of each key's last change.
+// After each update it has the state at the revision of the update.
 type holder struct {
 	cluster  *clienttest.Cluster
 	rng      client.Range
@@ -27,7 +27,7 @@ type holder struct {
 	batches  int
 }
 
-// at is what the range holds at a revision of a lineage.
+// at returns the state of the range at a revision of a lineage.
 func (h *holder) at(lineage uint64, revision int64) map[string]int64 {
 	out := map[string]int64{}
 	for _, kv := range h.cluster.State(lineage, revision) {
@@ -38,18 +38,18 @@ func (h *holder) at(lineage uint64, revision int64) map[string]int64 {
 	return out
 }
 
-// begin has the holder begin at a revision.
+// begin starts the holder at a revision.
 func (h *holder) begin(lineage uint64, revision int64) {
 	h.lineage, h.revision, h.keys = lineage, revision, h.at(lineage, revision)
 }
 
 func (h *holder) take(u client.Update) error {
-	if h.keys == nil && u.Kind == client.KindProgress { // from now on: here
+	if h.keys == nil && u.Kind == client.KindProgress { // the watch starts at the current revision
 		h.begin(u.Lineage, u.Revision)
 		return nil
 	}
 	if u.Lineage < h.lineage || u.Lineage == h.lineage && u.Revision <= h.revision {
-		return fmt.Errorf("ordered, unique: %v at %d of lineage %d behind %d of %d", u.Kind, u.Revision, u.Lineage, h.revision, h.lineage)
+		return fmt.Errorf("ordered, unique: %v at %d of lineage %d after %d of %d", u.Kind, u.Revision, u.Lineage, h.revision, h.lineage)
 	}
 	switch u.Kind {
 	case client.KindBatch:
@@ -66,7 +66,7 @@ func (h *holder) take(u client.Update) error {
 		}
 	case client.KindDelta, client.KindConflated:
 		if u.From != h.revision {
-			return fmt.Errorf("%v from %d, at %d", u.Kind, u.From, h.revision)
+			return fmt.Errorf("%v from %d, but the position is %d", u.Kind, u.From, h.revision)
 		}
 		for _, kv := range u.KVs {
 			h.keys[string(kv.Key)] = kv.ModRevision
@@ -83,9 +83,9 @@ func (h *holder) take(u client.Update) error {
 	return nil
 }
 
-// Random writes, compactions, restores and faults over real connections: whoever
-// applies what a watch delivers always holds exactly what etcd held, mirrors
-// too, and all of them get to the end.
+// Random writes, compactions, restores and faults over real connections: after each update
+// of a watch, a client that applies them has exactly the state of etcd. The same holds for
+// mirrors, and all of them reach the end.
 func TestRandomUnits(t *testing.T) {
 	rng := testseed.Rand(t)
 	rounds := 150
@@ -101,7 +101,7 @@ func TestRandomUnits(t *testing.T) {
 		keys := map[string]bool{}
 		for range 1 + rng.IntN(5) {
 			op := clienttest.Op{Key: fmt.Sprintf("/k%d/%d", rng.IntN(10), rng.IntN(4)), Value: "x", Delete: rng.IntN(3) == 0}
-			if !keys[op.Key] { // etcd refuses a key twice in one transaction
+			if !keys[op.Key] { // etcd refuses a duplicate key in a transaction
 				ops = append(ops, op)
 			}
 			keys[op.Key] = true
@@ -236,7 +236,7 @@ func TestRandomUnits(t *testing.T) {
 				n.SetAge(0)
 			}
 		}
-		time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond) // the pace of the faults, not a wait
+		time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond) // the pace of the faults, not a synchronization
 	}
 	for _, n := range nodes {
 		n.Hold(0)
@@ -251,7 +251,7 @@ func TestRandomUnits(t *testing.T) {
 	mu.Lock()
 	end, endLineage = last, cluster.Lineage()
 	mu.Unlock()
-	eventually(t, "the mirror is there", func() bool {
+	eventually(t, "the mirror has reached the last revision", func() bool {
 		return local.View().Position().Lineage == cluster.Lineage() && local.Revision() >= last
 	})
 	checkView(t, cluster, local.View(), client.Range{})
@@ -264,7 +264,7 @@ func TestRandomUnits(t *testing.T) {
 	t.Logf("%d revisions, %d lineages, %+v", last, cluster.Lineage(), c.Stats())
 }
 
-// A conflated watch gets the newest value of each key, a unit at a time.
+// A conflated watch gets the newest value of each key, one unit at a time.
 func TestConflation(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	for range 100 {
@@ -297,8 +297,8 @@ func TestConflation(t *testing.T) {
 	}
 }
 
-// A watch that wants fresh data leaves nodes that are behind etcd until it finds
-// one that is not, however many are.
+// A watch with a staleness bound leaves nodes that are behind etcd until it finds one that
+// is not, even if it is the only one.
 func TestMaxStalenessFindsTheNodeThatIsFresh(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 5})
 	for _, n := range cluster.Nodes()[:4] {
@@ -321,12 +321,12 @@ func TestMaxStalenessFindsTheNodeThatIsFresh(t *testing.T) {
 		}
 		if u.Revision == rev {
 			if u.FreshAt.IsZero() || time.Since(u.FreshAt) > patience {
-				t.Errorf("progress says fresh at %v", u.FreshAt)
+				t.Errorf("progress reports data fresh at %v", u.FreshAt)
 			}
 			break
 		}
 	}
-	// A watch that does not mind stays where it is.
+	// A watch without a staleness bound does not move.
 	lax := c.Watch(t.Context(), demo)
 	n := serving(t, cluster, lax)
 	n.SetAge(time.Hour)
@@ -337,7 +337,7 @@ func TestMaxStalenessFindsTheNodeThatIsFresh(t *testing.T) {
 	}
 }
 
-// A unit that is bigger than the client takes ends the watch, and says so.
+// A unit that exceeds the client's bound ends the watch with an error that names the bound.
 func TestUnitTooBig(t *testing.T) {
 	cluster := start(t, clienttest.Config{ChunkKeys: 3})
 	for i := range 20 {
@@ -370,7 +370,7 @@ func TestListOfWhatHasChanged(t *testing.T) {
 	rev := cluster.Delete("/demo/3", "/demo/4")
 	c := connect(t, cluster)
 	for _, n := range cluster.Nodes()[:2] {
-		n.CutAfter(2) // in its middle: nothing is yielded twice
+		n.CutAfter(2) // halfway: no key is returned twice
 	}
 	l := c.List(deadline(t), demo, client.ChangedSince(cluster.At(since)))
 	got := map[string]string{}
@@ -409,8 +409,8 @@ func TestListOfWhatHasChanged(t *testing.T) {
 	}, client.ChangedSince(cluster.At(since)))
 }
 
-// A position outlives the process, the nodes, the window and the history; one
-// that is not good says what is wrong with it.
+// A position outlives the process, the nodes, the window and the history. An invalid
+// position is refused with the reason.
 func TestTokens(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	first := cluster.Put("/demo/a", "x")
@@ -427,7 +427,7 @@ func TestTokens(t *testing.T) {
 		defer w.Close()
 		u, err := w.Next(deadline(t))
 		if again := w.Token(); err == nil && string(again) == string(token) {
-			t.Error("the token has not moved")
+			t.Error("the token has not changed")
 		}
 		return u, err
 	}
@@ -444,7 +444,7 @@ func TestTokens(t *testing.T) {
 	cluster.Compact(rev + 1)
 	rev = cluster.Put("/demo/b", "y")
 	if u, err := next(demo, token); err != nil || u.Kind != client.KindDelta || u.From != first || u.Revision != rev {
-		t.Errorf("behind the window: %+v, %v", u, err)
+		t.Errorf("below the window: %+v, %v", u, err)
 	}
 	cluster.Restore(first)
 	if u, err := next(demo, token); err != nil || u.Kind != client.KindResync || u.Revision != first || u.Lineage != 2 {

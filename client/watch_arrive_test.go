@@ -17,7 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
 
-// taken returns the updates that wait for the program.
+// taken returns the updates that are pending for the program.
 func (b *bench) taken(w *Watcher) (out []Update) {
 	b.Helper()
 	for {
@@ -29,8 +29,8 @@ func (b *bench) taken(w *Watcher) (out []Update) {
 	}
 }
 
-// Updates that the program has taken do not count as waiting, and closing a watch lets
-// go of those that wait; after any other end they can still be read.
+// Updates that the program has taken no longer count as pending. Closing a watch drops the
+// pending ones; after any other end they can still be read.
 func TestUpdatesWaitUntilTheyAreTaken(t *testing.T) {
 	onBench(t, func(b *bench) {
 		w, other := b.watch(FromRevision(11)), b.watch(FromRevision(11))
@@ -55,8 +55,8 @@ func TestUpdatesWaitUntilTheyAreTaken(t *testing.T) {
 	}, "a:1")
 }
 
-// A watch that is at no node holds nothing of a unit that has arrived in part: neither while
-// it waits for another node, nor once it has ended.
+// A watch without a node keeps no part of an incomplete unit, neither while it waits for
+// another node nor once it has ended.
 func TestAUnitInPartIsDroppedWithItsNode(t *testing.T) {
 	onBench(t, func(b *bench) {
 		for what, leave := range map[string]func(*Watcher){
@@ -73,14 +73,14 @@ func TestAUnitInPartIsDroppedWithItsNode(t *testing.T) {
 			}
 			leave(w)
 			if p := w.asm.partial; w.at() != "" || p.Kind != 0 || p.KVs != nil || w.asm.size != 0 {
-				t.Errorf("%s: at %q, holds %+v, %d bytes", what, w.at(), p, w.asm.size)
+				t.Errorf("%s: at %q, keeps %+v, %d bytes", what, w.at(), p, w.asm.size)
 			}
 		}
 	}, "a:1")
 }
 
-// OnResume names the node that served the watch before and why the watch left that one,
-// not what went wrong on the way; LastError is set only while no node serves the watch.
+// OnResume gets the previous node of the watch and the reason why the watch left it, not
+// the errors in between. LastError is set only while no node serves the watch.
 func TestOnResumeNamesTheReasonWhyTheWatchMoved(t *testing.T) {
 	onBench(t, func(b *bench) {
 		told := make(chan Resume, 1)
@@ -88,7 +88,7 @@ func TestOnResumeNamesTheReasonWhyTheWatchMoved(t *testing.T) {
 		b.begin(w, "n1", 10)
 		b.answer(w, events(12, false, "a"))
 		b.fail(w, outcome.ErrSilent)
-		b.fail(w, outcome.ErrNoStart) // of the next node
+		b.fail(w, outcome.ErrNoStart) // from the next node
 		if s := w.Stats(); !errors.Is(s.LastError, outcome.ErrNoStart) || s.Attached || s.Node != "n1" {
 			t.Errorf("nowhere: %+v", s)
 		}
@@ -98,7 +98,7 @@ func TestOnResumeNamesTheReasonWhyTheWatchMoved(t *testing.T) {
 			t.Errorf("told %+v", r)
 		}
 		if s := w.Stats(); s.LastError != nil || !s.Attached || s.Node != "n3" || s.Resumes != 1 {
-			t.Errorf("at a node again: %+v", s)
+			t.Errorf("served again: %+v", s)
 		}
 		time.Sleep(2 * retry.Settled)
 		b.fail(w, outcome.ErrHome)
@@ -109,8 +109,7 @@ func TestOnResumeNamesTheReasonWhyTheWatchMoved(t *testing.T) {
 	}, "a:1", "b:1", "c:1")
 }
 
-// Resumes that follow each other while OnResume runs are told as one, from the first
-// node to the last.
+// Consecutive resumes while OnResume runs are reported as one, from the first node to the last.
 func TestResumesDuringOnResumeAreToldAsOne(t *testing.T) {
 	onBench(t, func(b *bench) {
 		var told []Resume
@@ -128,7 +127,7 @@ func TestResumesDuringOnResumeAreToldAsOne(t *testing.T) {
 		}
 		b.answer(w, events(11, false, "a"))
 		if got := b.taken(w); len(got) != 0 {
-			t.Errorf("%d updates are returned before OnResume has", len(got))
+			t.Errorf("%d updates are returned before OnResume returns", len(got))
 		}
 		close(deal)
 		synctest.Wait()
@@ -141,8 +140,8 @@ func TestResumesDuringOnResumeAreToldAsOne(t *testing.T) {
 	}, "a:1", "b:1")
 }
 
-// The time at which the data were fresh moves forward only, with progress for all that
-// has arrived, and is forgotten when the history may be another one.
+// The time at which the data was fresh only moves forward, with progress that covers all
+// arrived events. It is reset if the history may be another one.
 func TestFreshnessMovesForwardOnly(t *testing.T) {
 	onBench(t, func(b *bench) {
 		w := b.watch(FromRevision(11), WithProgress())
@@ -164,7 +163,7 @@ func TestFreshnessMovesForwardOnly(t *testing.T) {
 		b.answer(w, aged(12, 2*time.Second))
 		is("the first age", began.Add(-2*time.Second))
 		if got := b.taken(w); len(got) != 1 || got[0].Revision != 12 || !got[0].FreshAt.Equal(began.Add(-2*time.Second)) {
-			t.Errorf("the program takes %+v", got)
+			t.Errorf("the program gets %+v", got)
 		}
 		time.Sleep(time.Second)
 		b.answer(w, aged(12, 9*time.Second))
@@ -182,8 +181,8 @@ func TestFreshnessMovesForwardOnly(t *testing.T) {
 	}, "a:1")
 }
 
-// Of several progress updates the program takes the last, and none unless it asked for
-// them; no progress jumps over events.
+// Consecutive progress updates are merged into the last one, and are delivered only on
+// request. Progress never overtakes events.
 func TestProgressThatWaitsIsMerged(t *testing.T) {
 	onBench(t, func(b *bench) {
 		w, plain := b.watch(FromRevision(11), WithProgress()), b.watch(FromRevision(11))
@@ -201,16 +200,16 @@ func TestProgressThatWaitsIsMerged(t *testing.T) {
 			}
 		}
 		if len(kinds) != 3 || kinds[1] != KindBatch {
-			t.Errorf("the program takes %v", kinds)
+			t.Errorf("the program gets %v", kinds)
 		}
 		if got := b.taken(plain); len(got) != 1 || plain.Revision() != 15 {
-			t.Errorf("without progress it takes %+v and is at revision %d", got, plain.Revision())
+			t.Errorf("without progress the program gets %+v and is at revision %d", got, plain.Revision())
 		}
 	}, "a:1")
 }
 
-// A revision in fragments that does not fit beside what waits is dropped and asked for
-// again once the program has taken the rest; alone it may be bigger than the buffer.
+// A revision in fragments that does not fit into the buffer with the pending updates is dropped, and requested
+// again once the program has taken them. Alone it may exceed the buffer.
 func TestARevisionThatDoesNotFitWaitsAtTheNode(t *testing.T) {
 	onBench(t, func(b *bench) {
 		w := b.watch(FromRevision(11), WithBuffer(1000))
@@ -219,22 +218,22 @@ func TestARevisionThatDoesNotFitWaitsAtTheNode(t *testing.T) {
 		b.answer(w, events(11, true, big))
 		b.answer(w, events(11, false, "a"))
 		if w.at() == "" {
-			t.Fatal("it left its node for one big revision")
+			t.Fatal("the watch left its node because of one big revision")
 		}
 		s := w.on
 		b.answer(w, events(12, true, "a"))
 		if w.at() != "" {
-			t.Error("it takes what does not fit")
+			t.Error("the watch accepts more than fits into its buffer")
 		}
 		if c := newest(s.Unsent()).GetCancel(); c.GetWatchId() != 2 {
-			t.Errorf("the node is not told that it left: %v", newest(s.Unsent()))
+			t.Errorf("the watch was not canceled at its node: %v", newest(s.Unsent()))
 		}
-		w.place() // as whatever else happens
+		w.place() // a retry for any other reason
 		if w.at() != "" {
-			t.Error("it comes back before there is room")
+			t.Error("the watch resumes before there is room")
 		}
 		if got := b.taken(w); len(got) != 1 || got[0].Revision != 11 {
-			t.Errorf("the program takes %+v", got)
+			t.Errorf("the program gets %+v", got)
 		}
 		if w.at() != "a:1" || newest(w.on.Unsent()).GetCreate().GetStartRevision() != 12 || w.failures != 0 {
 			t.Errorf("at %q after %d failures", w.at(), w.failures)
@@ -242,9 +241,8 @@ func TestARevisionThatDoesNotFitWaitsAtTheNode(t *testing.T) {
 	}, "a:1")
 }
 
-// A watch that has ended, before its start, while it waits for its turn or for the shard
-// map, or at a node, leaves nothing behind: no timer, no count, and its context does not
-// refer to it.
+// A watch that ends before its start, in a backoff, while it waits for the shard map, or at a node,
+// leaves nothing behind: no timer and no count, and its context does not refer to it.
 func TestAnEndedWatchLeavesNothingBehind(t *testing.T) {
 	onBench(t, func(b *bench) {
 		running, waiting := b.watch(), b.watch()
@@ -259,7 +257,7 @@ func TestAnEndedWatchLeavesNothingBehind(t *testing.T) {
 		for _, w := range []*Watcher{running, waiting, unmapped} {
 			w.Close()
 			if w.stop() || w.timer != nil {
-				t.Error("its context or a timer refers to it")
+				t.Error("the context of the watch or a timer refers to it")
 			}
 		}
 		left := 0
@@ -269,7 +267,7 @@ func TestAnEndedWatchLeavesNothingBehind(t *testing.T) {
 			}
 		}
 		if n := b.c.follower.Unmapped.Load(); n != 0 || len(b.c.watchers) != 0 || left != 2 {
-			t.Errorf("%d wait for the map, %d watchers, %d of 2 have left the stream", n, len(b.c.watchers), left)
+			t.Errorf("%d watches wait for the map, %d watchers, %d of 2 were canceled on the stream", n, len(b.c.watchers), left)
 		}
 		b.c.wg.Wait()
 		late := &Watcher{c: b.c, err: ErrClosed}
@@ -281,7 +279,7 @@ func TestAnEndedWatchLeavesNothingBehind(t *testing.T) {
 	}, "a:1")
 }
 
-// known returns a topology that has the shards of ranges, or all.
+// known returns a topology that has the shards of these ranges, or all shards.
 func known(t *testing.T, all bool, ranges ...Range) *shardmap.Topology {
 	t.Helper()
 	in := shardmap.Interest{All: all}
@@ -295,28 +293,28 @@ func known(t *testing.T, all bool, ranges ...Range) *shardmap.Topology {
 	return top
 }
 
-// A watch waits for the shards of its range, once, and is placed when they are known or
-// after a while.
+// A watch waits once for the shards of its range, and is placed when they are known, or
+// after a timeout.
 func TestAWatchWaitsForTheMapOnce(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.c.follower.Topology.Store(&shardmap.Topology{})
 		w, other := b.watch(), b.watch()
 		w.mapped(known(t, false, Prefix("b")))
 		if w.at() != "" {
-			t.Errorf("placed by a map of other ranges at %q", w.at())
+			t.Errorf("a map of other ranges places the watch at %q", w.at())
 		}
 		w.mapped(known(t, false, Prefix("")))
 		if w.at() != "a:1" || b.c.follower.Unmapped.Load() != 1 {
-			t.Errorf("at %q with the map; %d wait", w.at(), b.c.follower.Unmapped.Load())
+			t.Errorf("with the map: at %q; %d wait", w.at(), b.c.follower.Unmapped.Load())
 		}
 		time.Sleep(mapWait)
 		synctest.Wait()
 		if other.at() != "a:1" || b.c.follower.Unmapped.Load() != 0 {
-			t.Errorf("at %q without it; %d wait", other.at(), b.c.follower.Unmapped.Load())
+			t.Errorf("without the map: at %q; %d wait", other.at(), b.c.follower.Unmapped.Load())
 		}
 		b.fail(other, outcome.ErrEnded)
 		if other.at() != "b:1" {
-			t.Errorf("it waits a second time")
+			t.Errorf("the watch waits a second time")
 		}
 		b.c.follower.Topology.Store(known(t, true))
 		if covered := b.watch(); covered.at() != "a:1" || b.c.follower.Unmapped.Load() != 0 {
@@ -325,8 +323,8 @@ func TestAWatchWaitsForTheMapOnce(t *testing.T) {
 	}, "a:1", "b:1")
 }
 
-// A map of another cluster moves the watches that nodes of the former one serve, and no
-// others; a node of another cluster than the map's does not start a watch.
+// A map of another cluster moves the watches that are served by nodes of the former
+// cluster, and no others. A node of another cluster than the map's does not start a watch.
 func TestWatchesFollowTheClusterOfTheMap(t *testing.T) {
 	onBench(t, func(b *bench) {
 		created := func(cluster string) *pb.WatchResponse {
@@ -352,8 +350,8 @@ func TestWatchesFollowTheClusterOfTheMap(t *testing.T) {
 	}, "a:1", "b:1")
 }
 
-// A watch whose revisions are gone at every node says so: the nodes' lowest floor, asked
-// of each once.
+// A watch whose revisions are compacted at every node asks each node once, and fails with
+// the lowest of their floors.
 func TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce(t *testing.T) {
 	onBench(t, func(b *bench) {
 		top := known(t, true)
@@ -364,7 +362,7 @@ func TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce(t *testing.T) {
 		for _, floor := range []int64{9, 7, 8} {
 			at := w.at()
 			if asked[at] || at == "" {
-				t.Fatalf("asks %q, and has asked %v", at, asked)
+				t.Fatalf("asks %q, after it has asked %v", at, asked)
 			}
 			asked[at] = true
 			b.answer(w, endOf(pb.EndReason_END_REASON_COMPACTED, func(e *pb.Ended) { e.Floor = floor }))
@@ -372,7 +370,7 @@ func TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce(t *testing.T) {
 		}
 		var compacted *CompactedError
 		if !errors.As(w.Err(), &compacted) || *compacted != (CompactedError{3, 7}) {
-			t.Errorf("ends with %v", w.Err())
+			t.Errorf("the watch ends with %v", w.Err())
 		}
 	}, "a:1", "b:1", "c:1")
 }

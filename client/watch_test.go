@@ -77,7 +77,7 @@ func TestWatchFromAFutureRevisionDeliversNothingBelowIt(t *testing.T) {
 	follow(t, cluster, w, &seen{rng: demo}, 7, 4)
 }
 
-// etcd's first revision has no events: a watch from there on is sent all of them.
+// etcd's first revision has no events: a watch from there gets all of them.
 func TestWatchFromTheFirstRevision(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	cluster.Put("/demo/a", "1")
@@ -86,8 +86,8 @@ func TestWatchFromTheFirstRevision(t *testing.T) {
 	follow(t, cluster, c.Watch(t.Context(), demo, client.FromRevision(1)), &seen{rng: demo}, rev, 0)
 }
 
-// A watch goes on when its node goes away in any manner: nothing twice,
-// nothing left out, no list.
+// A watch continues after any failure of its node: no event is delivered twice, none is
+// missing, and nothing is listed.
 func TestWatchSurvives(t *testing.T) {
 	for name, fault := range map[string]func(*clienttest.Node){
 		"a killed node":   (*clienttest.Node).Kill,
@@ -115,7 +115,7 @@ func TestWatchSurvives(t *testing.T) {
 			follow(t, cluster, w, &s, rev, 1)
 			follow(t, cluster, other, &so, rev, 1)
 			if got := int64(w.Stats().Resumes); got == 0 || resumed.Load() == 0 || resumed.Load() > got {
-				t.Errorf("resumes: %d counted, %d told", got, resumed.Load())
+				t.Errorf("resumes: %d counted, %d reported to OnResume", got, resumed.Load())
 			}
 			if n := cluster.Lists(); n != 0 {
 				t.Errorf("%d lists", n)
@@ -124,7 +124,7 @@ func TestWatchSurvives(t *testing.T) {
 	}
 }
 
-// A stopped node that wakes up again has nobody to serve stale events to.
+// A stopped node that wakes up again has no watches that get stale events.
 func TestStoppedNodeWakesUp(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	c := connect(t, cluster)
@@ -146,7 +146,7 @@ func TestStoppedNodeWakesUp(t *testing.T) {
 	})
 }
 
-// A revision in fragments, cut after each of them in turn, arrives whole, once.
+// A revision in fragments that is cut after any of them arrives whole, once.
 func TestFragmentedRevisionCutInTheMiddle(t *testing.T) {
 	for after := int64(1); after <= 6; after++ {
 		cluster := start(t, clienttest.Config{FragmentEvents: 2})
@@ -163,7 +163,7 @@ func TestFragmentedRevisionCutInTheMiddle(t *testing.T) {
 	}
 }
 
-// A state in chunks, cut between any two of them, arrives whole, once.
+// A state in chunks that is cut between any of them arrives whole, once.
 func TestStateCutInTheMiddle(t *testing.T) {
 	for after := int64(1); after <= 5; after++ {
 		cluster := start(t, clienttest.Config{ChunkKeys: 2})
@@ -184,7 +184,7 @@ func TestStateCutInTheMiddle(t *testing.T) {
 	}
 }
 
-// A node that lags has nothing to tell a watch that comes from a newer one.
+// A lagging node sends no old events to a watch with a newer revision.
 func TestResumeAtANodeThatLags(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 2})
 	c := connect(t, cluster)
@@ -230,8 +230,8 @@ func TestWatchIsRefused(t *testing.T) {
 	}
 }
 
-// A node that was loaded anew has less history than the others: that it lacks
-// what a watch needs says nothing about them.
+// A node that has reloaded its data has less history than the others: if it lacks the
+// revisions of a watch, other nodes are tried.
 func TestWatchFindsTheNodeThatStillHasTheHistory(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 3})
 	for range 10 {
@@ -241,14 +241,14 @@ func TestWatchFindsTheNodeThatStillHasTheHistory(t *testing.T) {
 		n.RefuseWatches(&pb.Ended{Reason: pb.EndReason_END_REASON_COMPACTED, Floor: 9, Message: "gone"})
 	}
 	c := connect(t, cluster)
-	for range 5 { // wherever each of them starts
+	for range 5 { // with different first nodes
 		w := c.Watch(t.Context(), demo, client.FromRevision(3))
 		if u, err := w.Next(deadline(t)); err != nil || u.Revision != 3 {
 			t.Fatalf("got %+v, %v", u, err)
 		}
 		w.Close()
 	}
-	// One that does not answer is asked once: the watch must not wait for it.
+	// A node that does not answer is tried once, so that the watch does not wait for it.
 	cluster.Nodes()[1].Kill()
 	cluster.Nodes()[2].RefuseWatches(&pb.Ended{Reason: pb.EndReason_END_REASON_COMPACTED, Floor: 7, Message: "gone"})
 	var compacted *client.CompactedError
@@ -275,7 +275,7 @@ func TestWatchEndsWithAReason(t *testing.T) {
 		t.Errorf("below the floor: %v", err)
 	}
 	if !strings.Contains(err.Error(), "read the state again") {
-		t.Errorf("the error does not say what to do: %v", err)
+		t.Errorf("the error does not name the remedy: %v", err)
 	}
 	if err := next(client.FromPosition(client.Position{Cluster: cluster.ID(), Lineage: 7, Revision: 5}), client.WithoutResync()); !errors.Is(err, client.ErrLineage) || errors.Is(err, client.ErrCluster) {
 		t.Errorf("another lineage: %v", err)
@@ -380,8 +380,8 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 }
 
-// A consumer that does not read costs its buffer and no more, delays nobody
-// on the same stream, and misses nothing.
+// A consumer that does not read costs at most its buffer, delays no other watch on the
+// stream, and misses no events.
 func TestSlowConsumer(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	c := connect(t, cluster)
@@ -398,12 +398,12 @@ func TestSlowConsumer(t *testing.T) {
 	follow(t, cluster, quick, &s, rev, 1)
 	eventually(t, "the slow watch left the stream", func() bool { return !slow.Stats().Attached && cluster.Nodes()[0].Watches() == 1 })
 	if st := slow.Stats(); st.Bytes > buffer+8<<10 {
-		t.Errorf("the slow one: %+v", st)
+		t.Errorf("the slow watch: %+v", st)
 	}
 	follow(t, cluster, slow, &seen{rng: demo}, rev, 1)
 }
 
-// One unit may be bigger than the buffer.
+// A single unit may exceed the buffer.
 func TestUnitBiggerThanTheBuffer(t *testing.T) {
 	cluster := start(t, clienttest.Config{FragmentEvents: 100, ChunkKeys: 100})
 	c := connect(t, cluster)
@@ -434,7 +434,7 @@ func TestProgressOfAQuietRange(t *testing.T) {
 	if err := s.read(deadline(t), w, rev); err != nil {
 		t.Fatal(err)
 	}
-	// Resumed from there, not from where the last event was.
+	// It resumes from this revision, not from the one of the last event.
 	serving(t, cluster, w).Kill()
 	cluster.Compact(rev)
 	rev = cluster.Put("/demo/a", "x")
@@ -443,7 +443,7 @@ func TestProgressOfAQuietRange(t *testing.T) {
 	}
 }
 
-// When all nodes are away, watches keep trying, and go on once one is back.
+// While all nodes are down, watches retry, and continue once one is back.
 func TestAllNodesAway(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	c := connect(t, cluster)
@@ -459,8 +459,8 @@ func TestAllNodesAway(t *testing.T) {
 	follow(t, cluster, w, &seen{rng: demo}, rev, 1)
 }
 
-// Watches of one client share a connection and a stream per node, and more
-// than one stream takes share a second one.
+// Watches of one client share a connection and a stream per node. If they exceed the limit
+// of a stream, they share a second one.
 func TestWatchesShareStreams(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	c := connect(t, cluster)

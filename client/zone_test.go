@@ -7,12 +7,12 @@ import (
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
-// A watch goes to the node of its zone, and to another one when that dies.
+// A watch goes to the node of its zone, and to another node when that one is killed.
 func TestWatchesPreferTheirZone(t *testing.T) {
 	cluster := start(t, clienttest.Config{Zones: []string{"z1", "z2", "z3"}})
 	for i, n := range cluster.Nodes() {
 		c := connect(t, cluster, func(cfg *client.Config) { cfg.Zone = []string{"z1", "z2", "z3"}[i] })
-		waitStarted(t, c.Watch(t.Context(), demo)) // until then the map may not be known
+		waitStarted(t, c.Watch(t.Context(), demo)) // the map may be unknown until then
 		w := c.Watch(t.Context(), demo)
 		waitStarted(t, w)
 		if got := w.Stats().Node; got != n.Name {
@@ -22,7 +22,7 @@ func TestWatchesPreferTheirZone(t *testing.T) {
 		rev := cluster.Put("/demo/a", "x")
 		follow(t, cluster, w, &seen{rng: demo}, rev, rev-1)
 		if got := w.Stats().Node; got == n.Name {
-			t.Errorf("%s is dead and serves", n.Name)
+			t.Errorf("%s was killed but serves the watch", n.Name)
 		}
 		if err := n.Restart(); err != nil {
 			t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Nodes refuse a change for another version of the map with a reason of its own.
+// A change for another version of the map is refused with a specific reason.
 func TestAStaleMapIsARefusal(t *testing.T) {
 	from := func(domain string) error {
 		s, err := status.New(codes.FailedPrecondition, "the map has version 8").WithDetails(&errdetails.ErrorInfo{Domain: domain, Reason: "STALE_MAP"})
@@ -23,6 +23,6 @@ func TestAStaleMapIsARefusal(t *testing.T) {
 		t.Errorf("%v: %+v", err, stale)
 	}
 	if err := from("example.org"); errors.As(err, &stale) {
-		t.Errorf("an error of others is taken as ours: %v", err)
+		t.Errorf("a foreign error is treated as a refusal: %v", err)
 	}
 }

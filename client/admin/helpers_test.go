@@ -25,8 +25,8 @@ func connect(t testing.TB, cluster *clienttest.Cluster) *admin.Client {
 	return admin.New(scripted.Connect(t, cluster))
 }
 
-// connectApart is connect for a client that follows the shard map at n1, and asks the node of zone
-// b: the connection to that is watched over by nothing else. last returns the node that has answered last.
+// connectApart is connect for a client that follows the shard map at n1, and sends requests to the node of
+// zone b, whose connection nothing else watches over. last returns the node of the last answer.
 func connectApart(t testing.TB, cluster *clienttest.Cluster) (c *admin.Client, last func() *clienttest.Node) {
 	t.Helper()
 	var answered atomic.Value

@@ -11,8 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
-// A change returns with its plan once it is agreed on, and Wait tells how far it
-// is until it is done.
+// A change returns with its plan once it is agreed on, and Wait reports its progress until it is done.
 func TestChangePlacement(t *testing.T) {
 	cluster := start(t, clienttest.Config{Cuts: []string{"/m"}, Replicas: 2})
 	c := connect(t, cluster)
@@ -66,7 +65,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	}
 }
 
-// A refusal says which field it is about, and whether force overrides it.
+// A refusal names the field, and whether force overrides it.
 func TestRefusedChange(t *testing.T) {
 	cluster := start(t, clienttest.Config{Cuts: []string{"/m"}, Replicas: 2})
 	c := connect(t, cluster)
@@ -79,7 +78,7 @@ func TestRefusedChange(t *testing.T) {
 	}
 	invalid, refused := new(client.InvalidError), new(admin.RefusedError)
 	if err := change(admin.SplitShard{Shard: 1, At: []string{"/z"}}, admin.ChangeOptions{}); !errors.As(err, &invalid) || invalid.Field != "at" || !errors.Is(err, client.ErrInvalid) {
-		t.Errorf("a cut outside: %v", err)
+		t.Errorf("a split outside the shard: %v", err)
 	}
 	if err := change(admin.MergeShards{Shard: 1, With: 7}, admin.ChangeOptions{}); !errors.As(err, &invalid) || invalid.Field != "with" {
 		t.Errorf("an unknown shard: %v", err)
@@ -96,8 +95,7 @@ func TestRefusedChange(t *testing.T) {
 	}
 }
 
-// An answer that gets lost is asked for again by the request's name: the change is
-// made once.
+// A change whose answer is lost is requested again with the same request ID, and is made once.
 func TestChangeIsMadeOnce(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	c := connect(t, cluster)
@@ -109,15 +107,14 @@ func TestChangeIsMadeOnce(t *testing.T) {
 	if err := run.Wait(nil); err != nil || run.Plan.MapVersion != 2 {
 		t.Errorf("%v, plan %+v", err, run.Plan)
 	}
-	// So is one that somebody else sends again by its name.
+	// A change that another program repeats with this request ID is also made once.
 	again, err := c.ChangePlacement(t.Context(), admin.SplitShard{Shard: 1, At: []string{"/m"}}, admin.ChangeOptions{RequestID: run.RequestID(), Repeated: true})
 	if err != nil || again.Plan.MapVersion != 2 {
 		t.Errorf("again: %v", err)
 	}
 }
 
-// Who follows a change at a node that goes away goes on at another one; who stops
-// following it does not stop it.
+// A client that follows a change continues at another node if its node is killed.
 func TestFollowingAChange(t *testing.T) {
 	cluster := start(t, clienttest.Config{Cuts: []string{"/m"}, Replicas: 1})
 	c := connect(t, cluster)
@@ -134,7 +131,7 @@ func TestFollowingAChange(t *testing.T) {
 			return
 		}
 		first = false
-		for _, n := range cluster.Nodes()[:2] { // the node that is followed may be one of them
+		for _, n := range cluster.Nodes()[:2] { // one of them may be the followed node
 			n.Kill()
 		}
 		cluster.HoldFilling(false)
@@ -144,7 +141,7 @@ func TestFollowingAChange(t *testing.T) {
 	}
 }
 
-// Who follows a change at a node that falls silent, on an open connection, goes on at another one.
+// A client that follows a change continues at another node if its node falls silent on an open connection.
 func TestFollowingAChangeAtASilentNode(t *testing.T) {
 	t.Parallel() // it waits until the node counts as silent
 	cluster := start(t, clienttest.Config{Cuts: []string{"/m"}, Replicas: 1, Zones: []string{"a", "b"}})
@@ -174,7 +171,7 @@ func TestGivingUpOnAChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := run.Wait(nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("given up: %v", err)
+		t.Errorf("after giving up: %v", err)
 	}
 	if m, err := c.ClusterStatus(t.Context(), 0); err != nil || m.Map.Shards[0].Owner() != "n2" {
 		t.Errorf("%v, map %+v", err, m.Map)

@@ -7,8 +7,8 @@ import (
 	"github.com/shardwatch/shardwatch/client/admin"
 )
 
-// Two of three voters lost their disks and are back under their names: gossip sees all
-// three, and one can vote.
+// Two of three voters lost their disks and return under their names: gossip sees all three,
+// but only one can vote.
 func TestVotersThatLostTheirDisksDoNotCount(t *testing.T) {
 	var s admin.ClusterStatus
 	for _, name := range []string{"n1", "n2", "n3"} {
@@ -20,8 +20,8 @@ func TestVotersThatLostTheirDisksDoNotCount(t *testing.T) {
 	if q := s.Quorum(); q.Spare() != -1 || !slices.Equal(q.Alive, []string{"n3"}) || len(q.Voters) != 3 {
 		t.Errorf("%+v", q)
 	}
-	s.Members[0].Status = nil // it gives no answer: gossip decides
+	s.Members[0].Status = nil // does not answer: gossip decides
 	if q := s.Quorum(); q.Spare() != 0 {
-		t.Errorf("with one that gives no answer: %+v", q)
+		t.Errorf("with a member that does not answer: %+v", q)
 	}
 }

@@ -36,11 +36,11 @@ func TestStatusOfNodesAndCluster(t *testing.T) {
 	}
 }
 
-// The status of a cluster may be as large as its map, and is asked for with any patience.
+// The status of a cluster may be as large as its map, and is returned for any wait.
 func TestStatusOfALargeCluster(t *testing.T) {
 	var cuts []string
 	for c := 'a'; c < 'j'; c++ {
-		cuts = append(cuts, strings.Repeat(string(c), 1<<20)) // the map has each twice
+		cuts = append(cuts, strings.Repeat(string(c), 1<<20)) // the map contains each key twice
 	}
 	c := connect(t, start(t, clienttest.Config{Nodes: 1, Cuts: cuts}))
 	for _, wait := range []time.Duration{0, time.Hour} {

@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
-// A comparison whose node falls silent after the first shard ends, and does not begin again
-// elsewhere.
+// A comparison whose node falls silent after the first shard fails, and does not restart on
+// another node.
 func TestVerifyAtASilentNode(t *testing.T) {
 	t.Parallel() // it waits until the node counts as silent
 	cluster := start(t, clienttest.Config{Cuts: []string{"/m"}, Zones: []string{"a", "b"}})
@@ -19,7 +19,7 @@ func TestVerifyAtASilentNode(t *testing.T) {
 	if _, err := c.ShardMap(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
-	large := "/z" + strings.Repeat("z", 3<<20) // more than arrives unread: the second shard's answer is cut
+	large := "/z" + strings.Repeat("z", 3<<20) // more bytes than arrive unread, so that the answer for the second shard is cut
 	cluster.Put(large, "1")
 	cluster.Corrupt("n1", large)
 	var shards []uint64

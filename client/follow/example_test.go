@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/scripted"
 )
 
-// A worker: each update of a range is dealt with at least once, in order, also over
-// restarts of the program. The copy here is a map; apply is the same with a database.
+// A worker handles each update of a range at least once, in order, also across restarts of
+// the program. The copy here is a map; apply is the same with a database.
 func ExampleRun() {
 	c, end := scripted.Example("/jobs/a=1", "/jobs/b=2")
 	defer end()

@@ -27,7 +27,7 @@ var demo = client.Prefix("/demo/")
 // copied is the copy that a worker keeps of a range.
 type copied map[string]string
 
-// state is what a copy of the range should be.
+// state returns the expected copy of the range.
 func state(cluster *clienttest.Cluster, r client.Range) copied {
 	out := copied{}
 	for _, kv := range cluster.State(cluster.Lineage(), cluster.Revision()) {
@@ -40,8 +40,8 @@ func state(cluster *clienttest.Cluster, r client.Range) copied {
 
 var errBoom = errors.New("the database is gone")
 
-// An update that apply fails for is passed again, and none before it. The next Run
-// resumes from the file.
+// If apply fails, its update is passed again, and no earlier update. The next Run resumes
+// from the file.
 func TestRunPassesAFailedUpdateAgain(t *testing.T) {
 	cluster := scripted.Start(t, clienttest.Config{})
 	cluster.Put("/demo/a", "1")
@@ -63,27 +63,26 @@ func TestRunPassesAFailedUpdateAgain(t *testing.T) {
 		})
 	}
 	if err := run(0, 2); !errors.Is(err, context.Canceled) {
-		t.Errorf("its context has ended: %v", err)
+		t.Errorf("after its context ended: %v", err)
 	}
 	for range 3 {
 		cluster.Put("/demo/a", "1")
 	}
 	if err := run(4, 0); !errors.Is(err, errBoom) || !strings.Contains(err.Error(), "apply batch at revision 4") {
-		t.Errorf("apply has failed: %v", err)
+		t.Errorf("after apply failed: %v", err)
 	}
 	if at, err := store.Load(t.Context(), demo); err != nil || at != cluster.At(3) {
-		t.Errorf("the position is %v, %v", at, err)
+		t.Errorf("the saved position is %v, %v", at, err)
 	}
 	if err := run(0, 5); !errors.Is(err, context.Canceled) {
-		t.Errorf("its context has ended: %v", err)
+		t.Errorf("after its context ended: %v", err)
 	}
 	if want := []string{"state 2", "batch 3", "batch 4", "batch 4", "batch 5"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// crashing is a position store of a program that crashes: from then on nothing is
-// saved.
+// crashing is a position store of a program that crashes: after the crash nothing is saved.
 type crashing struct {
 	saved   client.Position
 	applied client.Position
@@ -100,9 +99,8 @@ func (s *crashing) Save(_ context.Context, _ client.Range, p client.Position) er
 	return nil
 }
 
-// A worker that crashes at any moment, in the middle of applying an update, too, loses
-// nothing, while nodes die, history is compacted, etcd is restored, and at last nodes and
-// etcd are rebuilt.
+// A worker that crashes at any moment, even while it applies an update, loses nothing. Meanwhile nodes
+// die, history is compacted and etcd is restored; in the end nodes and etcd are rebuilt.
 func TestAWorkerThatCrashesLosesNothing(t *testing.T) {
 	rng := testseed.Rand(t)
 	cluster := scripted.Start(t, clienttest.Config{ChunkKeys: 2, FragmentEvents: 2})
@@ -145,7 +143,7 @@ func TestAWorkerThatCrashesLosesNothing(t *testing.T) {
 		case !errors.Is(err, context.Canceled):
 			t.Fatal(err)
 		case s.saved.Lineage != s.applied.Lineage || s.saved.Revision < s.applied.Revision:
-			t.Errorf("it has ended at %v, applied is %v", s.saved, s.applied)
+			t.Errorf("Run ended at the saved position %v, but %v was applied", s.saved, s.applied)
 		}
 	}
 	for range 30 {
@@ -189,7 +187,7 @@ func TestAWorkerThatCrashesLosesNothing(t *testing.T) {
 	}
 }
 
-// A store that fails ends Run, and the updates after its last position are passed again.
+// If the store fails, Run ends, and the updates after the last saved position are passed again.
 func TestRunEndsWithItsStore(t *testing.T) {
 	cluster := scripted.Start(t, clienttest.Config{Nodes: 1})
 	cluster.Put("/demo/a", "1")
@@ -209,7 +207,7 @@ func TestRunEndsWithItsStore(t *testing.T) {
 		t.Errorf("a file that cannot be read: %v", err)
 	}
 	if err := follow.Run(scripted.Deadline(t), c, client.Between("b", "a"), follow.File(filepath.Join(t.TempDir(), "position")), count); !errors.Is(err, client.ErrInvalid) {
-		t.Errorf("a range that holds nothing: %v", err)
+		t.Errorf("an empty range: %v", err)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// The position is saved at once unless more waits, and once a second if only the
-// revision has changed.
+// The position is saved at once unless more updates are pending, and once a second if only
+// the revision has changed.
 func TestPositionsAreSavedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var saved []int64
@@ -30,7 +30,7 @@ func TestPositionsAreSavedInTime(t *testing.T) {
 			{0, 6, client.KindBatch, false, true},
 			{saveBusy, 7, client.KindProgress, false, false},
 			{saveIdle - saveBusy, 8, client.KindProgress, false, true},
-			{saveIdle, 8, client.KindProgress, false, false}, // is there
+			{saveIdle, 8, client.KindProgress, false, false}, // already saved
 		} {
 			time.Sleep(step.after)
 			before := len(saved)
@@ -44,7 +44,7 @@ func TestPositionsAreSavedInTime(t *testing.T) {
 	})
 }
 
-// noted is a store that has no position and notes those that it is given.
+// noted is a store without a position that records the saved ones.
 type noted func(client.Position)
 
 func (noted) Load(context.Context, client.Range) (client.Position, error) {

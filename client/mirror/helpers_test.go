@@ -24,7 +24,7 @@ var (
 	demo = client.Prefix("/demo/")
 )
 
-// checkView compares a view with the history at its revision.
+// checkView compares a view with the history at the view's revision.
 func checkView(t testing.TB, cluster *clienttest.Cluster, v mirror.View, r client.Range) {
 	t.Helper()
 	want, got := map[string]string{}, map[string]string{}

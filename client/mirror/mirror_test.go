@@ -38,7 +38,7 @@ func TestMirrorFollows(t *testing.T) {
 	if kv, ok := m.Get("/demo/b"); !ok || string(kv.Value) != "2" {
 		t.Errorf("own write: %+v, %v", kv, ok)
 	}
-	rev = cluster.At(cluster.Put("/elsewhere", "x")) // progress alone
+	rev = cluster.At(cluster.Put("/elsewhere", "x")) // only progress
 	if err := m.WaitFor(deadline(t), rev); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestMirrorFollows(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := m.Get("/demo/a"); ok || m.Len() != 1 {
-		t.Error("a deleted key is there")
+		t.Error("the mirror has a deleted key")
 	}
 	if _, ok := before.Get("/demo/a"); !ok {
 		t.Error("a view has changed")
@@ -64,7 +64,7 @@ func TestMirrorFollows(t *testing.T) {
 	}
 }
 
-// A reader never sees half of a revision.
+// A reader never sees part of a revision.
 func TestMirrorIsAtomic(t *testing.T) {
 	cluster := start(t, clienttest.Config{FragmentEvents: 2, ChunkKeys: 2})
 	write := func(v string) int64 {
@@ -87,7 +87,7 @@ func TestMirrorIsAtomic(t *testing.T) {
 					values[string(kv.Value)] = true
 				}
 				if len(values) != 1 {
-					t.Errorf("half a revision: %v", values)
+					t.Errorf("part of a revision: %v", values)
 					return
 				}
 				select {
@@ -112,13 +112,13 @@ func TestMirrorIsAtomic(t *testing.T) {
 	wg.Wait()
 }
 
-// Compaction and restore cost a unit, not the mirror; until it is there the
-// mirror keeps what it has, and the difference is told.
+// A compaction or a restore costs a unit, and the mirror continues. It keeps its content
+// until the unit has arrived, and Changes reports the difference.
 func TestMirrorGoesOnWithAUnit(t *testing.T) {
 	for name, c := range map[string]struct {
 		lose            func(*clienttest.Cluster)
 		deltas, resyncs int64
-		old             bool // nodes that know no units
+		old             bool // nodes without support for units
 	}{
 		"compaction":                    {func(c *clienttest.Cluster) { c.Compact(c.Revision()) }, 1, 0, false},
 		"deletes forgotten":             {func(c *clienttest.Cluster) { c.Compact(c.Revision()); c.ForgetDeletes(c.Revision()) }, 0, 1, false},
@@ -153,12 +153,12 @@ func TestMirrorGoesOnWithAUnit(t *testing.T) {
 			cluster.Put("/demo/new", "z")
 			lose(cluster)
 			if m.Len() != 10 {
-				t.Errorf("the mirror has %d keys while nobody answers", m.Len())
+				t.Errorf("the mirror has %d keys while no node answers", m.Len())
 			}
 			if err := cluster.Nodes()[0].Restart(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the mirror is there", func() bool {
+			eventually(t, "the mirror has reached the last revision", func() bool {
 				return m.View().Position().Lineage == cluster.Lineage() && m.Revision() == cluster.Revision()
 			})
 			rev := cluster.Put("/demo/last", "x")
@@ -170,7 +170,7 @@ func TestMirrorGoesOnWithAUnit(t *testing.T) {
 				t.Errorf("client: %+v", s)
 			}
 			checkView(t, cluster, m.View(), demo)
-			// What the changes say adds up to what the mirror holds.
+			// The sum of the changes equals the content of the mirror.
 			have := map[string]string{}
 			for i := range 10 {
 				have[fmt.Sprintf("/demo/%d", i)] = "x"

@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
-// Sync returns once the mirror holds the state, and otherwise the reason.
+// Sync returns once the mirror has the state, or returns the reason why it does not.
 func TestSyncSaysWhyAMirrorIsNotReady(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	cluster.Put("/demo/a", "1")
@@ -39,13 +39,13 @@ func TestSyncSaysWhyAMirrorIsNotReady(t *testing.T) {
 	}
 	wrong := mirror.New(t.Context(), c, client.Between("b", "a"))
 	if err := wrong.Sync(deadline(t)); !errors.Is(err, client.ErrInvalid) {
-		t.Errorf("a range that holds nothing: %v", err)
+		t.Errorf("an empty range: %v", err)
 	}
 	_ = wrong.Close()
 }
 
-// A resync is a change of its own, although each key is as it was: a program
-// learns that revisions may have begun anew.
+// A resync is reported as a change even if no key changes: a program learns that the
+// history may be another one.
 func TestChangesNameTheFirstAndResyncs(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	at := cluster.Put("/demo/a", "1")

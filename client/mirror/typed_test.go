@@ -23,7 +23,7 @@ type route struct {
 	Weight int
 }
 
-// told are the calls of OnChange and OnInvalid.
+// told records the calls of OnChange and OnInvalid.
 type told struct {
 	mu    sync.Mutex
 	calls []string
@@ -35,7 +35,7 @@ func (c *told) add(format string, args ...any) {
 	c.calls = append(c.calls, fmt.Sprintf(format, args...))
 }
 
-// take returns the calls since the last time.
+// take returns the calls since the last take.
 func (c *told) take() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,8 +74,8 @@ func keysBy(m *mirror.Typed[route], host string) (keys []string) {
 	return keys
 }
 
-// A program reads decoded values, finds them by index, and is told what has changed.
-// A value that cannot be decoded changes nothing but that it is told.
+// A program reads decoded values, finds them by index, and gets the changes. A value that
+// cannot be decoded is reported and changes nothing else.
 func TestTypedMirrorKeepsTheLastGoodValue(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	cluster.Put("/demo/a", `{"Hosts":["x","y"],"Weight":1}`)
@@ -95,7 +95,7 @@ func TestTypedMirrorKeepsTheLastGoodValue(t *testing.T) {
 			all = append(all, fmt.Sprintf("%s=%d", strings.TrimPrefix(key, "/demo/"), r.Weight))
 		}
 		if got := strings.Join(all, " "); got != wantAll || m.Len() != len(all) {
-			t.Errorf("%s: it has %s (%d), want %s", what, got, m.Len(), wantAll)
+			t.Errorf("%s: got %s (%d), want %s", what, got, m.Len(), wantAll)
 		}
 		if got := strings.Join(keysBy(m, "x"), " "); got != wantX {
 			t.Errorf("%s: by host x: %s, want %s", what, got, wantX)
@@ -135,8 +135,8 @@ func TestTypedMirrorKeepsTheLastGoodValue(t *testing.T) {
 	check("rebuilt", func() int64 { return cluster.Put("/demo/a", `{"Hosts":["x"],"Weight":9}`) }, "", "a", "a=9")
 }
 
-// Readers see whole revisions, and OnChange is told each value that it was not told
-// before: what it is told adds up to the state, however slow it is and whatever fails.
+// Readers see whole revisions. OnChange gets each value once, and the sum of its calls
+// equals the state, even if it is slow and nodes fail.
 func TestTypedMirrorIsAtomic(t *testing.T) {
 	cluster := start(t, clienttest.Config{FragmentEvents: 2, ChunkKeys: 2})
 	write := func(v int) int64 {
@@ -151,7 +151,7 @@ func TestTypedMirrorIsAtomic(t *testing.T) {
 	m := mirror.NewTyped(t.Context(), connect(t, cluster), demo, mirror.Config[int]{
 		OnChange: func(key string, before, after *int) {
 			if v, ok := have[key]; ok != (before != nil) || ok && v != *before {
-				t.Errorf("%s: before is %v, it was told %d", key, before, v)
+				t.Errorf("%s: before is %v, but the last call had %d", key, before, v)
 			}
 			if after == nil {
 				delete(have, key)
@@ -162,7 +162,7 @@ func TestTypedMirrorIsAtomic(t *testing.T) {
 		Indexes: map[string]func(string, int) []string{"all": func(string, int) []string { return []string{"all"} }},
 	})
 	if err := m.Sync(deadline(t)); err != nil || len(have) != 5 {
-		t.Fatalf("told %v before Sync, %v", have, err)
+		t.Fatalf("OnChange got %v before Sync, %v", have, err)
 	}
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
@@ -175,7 +175,7 @@ func TestTypedMirrorIsAtomic(t *testing.T) {
 						values[v] = true
 					}
 					if len(values) != 1 {
-						t.Errorf("%s: half a revision: %v", what, values)
+						t.Errorf("%s: part of a revision: %v", what, values)
 						return
 					}
 				}
@@ -205,11 +205,11 @@ func TestTypedMirrorIsAtomic(t *testing.T) {
 	close(stop)
 	wg.Wait()
 	if m.Position().Lineage != cluster.Lineage() {
-		t.Errorf("it is at %v", m.Position())
+		t.Errorf("the position is %v", m.Position())
 	}
 	_ = m.Close() // OnChange has returned
 	if len(have) != 5 || have["/demo/0"] != 199 {
-		t.Errorf("told %v", have)
+		t.Errorf("OnChange got %v", have)
 	}
 }
 
@@ -222,27 +222,27 @@ func TestDecoders(t *testing.T) {
 		t.Errorf("protobuf: %v, %v", m, err)
 	}
 	if m, err := mirror.Proto[*pb.KeyValue]([]byte{0xff}); err == nil || m != nil {
-		t.Errorf("no protobuf: %v, %v", m, err)
+		t.Errorf("invalid protobuf: %v, %v", m, err)
 	}
 	if r, err := mirror.JSON[*route]([]byte(`{"Weight":3}`)); err != nil || r.Weight != 3 {
 		t.Errorf("JSON: %v, %v", r, err)
 	}
 	if r, err := mirror.JSON[route]([]byte(`{`)); err == nil {
-		t.Errorf("no JSON: %v", r)
+		t.Errorf("invalid JSON: %v", r)
 	}
 	if r, err := mirror.Unmarshal[route](xml.Unmarshal)([]byte(`<route><Weight>3</Weight></route>`)); err != nil || r.Weight != 3 {
 		t.Errorf("XML: %v, %v", r, err)
 	}
 }
 
-// A typed mirror that cannot begin, or has ended, says why.
+// A typed mirror that cannot start, or has ended, returns the reason.
 func TestTypedMirrorEnds(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	at := cluster.At(cluster.Put("/demo/a", "1"))
 	c := connect(t, cluster)
 	wrong := mirror.NewTyped(t.Context(), c, client.Between("b", "a"), mirror.Config[int]{})
 	if err := wrong.Sync(deadline(t)); !errors.Is(err, client.ErrInvalid) {
-		t.Errorf("a range that holds nothing: %v", err)
+		t.Errorf("an empty range: %v", err)
 	}
 	blocked, release := make(chan struct{}), make(chan struct{})
 	m := mirror.NewTyped(t.Context(), c, demo, mirror.Config[int]{OnChange: func(string, *int, *int) { close(blocked); <-release }})
@@ -250,7 +250,7 @@ func TestTypedMirrorEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := m.Sync(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("OnChange runs: %v", err)
+		t.Errorf("while OnChange runs: %v", err)
 	}
 	close(release)
 	_ = c.Close()
@@ -261,11 +261,11 @@ func TestTypedMirrorEnds(t *testing.T) {
 		t.Errorf("a mirror that has ended: %v", err)
 	}
 	if v, ok := m.Get("/demo/a"); !ok || v != 1 || m.Close() != nil {
-		t.Error("what it held is gone")
+		t.Error("the mirror has lost its content")
 	}
 	late := mirror.NewTyped(t.Context(), c, demo, mirror.Config[int]{})
 	if err := late.Sync(deadline(t)); !errors.Is(err, client.ErrClosed) {
-		t.Errorf("a client that is closed: %v", err)
+		t.Errorf("a closed client: %v", err)
 	}
 	_ = late.Close()
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/tree"
 )
 
-// What a mirror has applied when it ends is told before its end.
+// Changes reports all changes that a mirror has applied, and then its end.
 func TestTheLastChangeComesBeforeTheEnd(t *testing.T) {
 	for range 50 { // both are ready: select takes either
 		m := &Mirror{done: make(chan struct{}), ready: make(chan struct{}), changed: make(chan struct{})}
@@ -39,13 +39,13 @@ func TestTheLastChangeComesBeforeTheEnd(t *testing.T) {
 			}
 		}
 		if !slices.Equal(told, []int{1, 3}) || !errors.Is(last, outcome.ErrEnded) {
-			t.Fatalf("told changes of %v events, then %v", told, last)
+			t.Fatalf("got changes of %v events, then %v", told, last)
 		}
 	}
 }
 
-// Whatever kinds of updates arrive, a view holds what a map holds that applies them, older
-// views stay as they are, and the changes from view to view add up to it.
+// For all kinds of updates, a view equals a map to which the same updates were applied,
+// older views do not change, and the changes between views add up to the view.
 func TestChangesAddUpToTheView(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	h := tree.NewHasher()
@@ -70,7 +70,7 @@ func TestChangesAddUpToTheView(t *testing.T) {
 		v = apply(h, v, &u)
 		for _, e := range changeBetween(old, v).Events {
 			if before, had := told[string(e.KV.Key)]; had != (e.Prev != nil) || had && e.Prev.ModRevision != before {
-				t.Fatalf("revision %d: %q had %d, the change says %+v", revision, e.KV.Key, before, e.Prev)
+				t.Fatalf("revision %d: %q had %d, the change has %+v", revision, e.KV.Key, before, e.Prev)
 			}
 			if told[string(e.KV.Key)] = e.KV.ModRevision; e.Type == client.EventDelete {
 				delete(told, string(e.KV.Key))
@@ -88,7 +88,7 @@ func TestChangesAddUpToTheView(t *testing.T) {
 	}
 }
 
-// someUpdate returns an update at a revision of a range that holds the keys so far.
+// someUpdate returns an update at a revision of a range that currently has these keys.
 func someUpdate(rng *rand.Rand, revision int64, held map[string]int64) client.Update {
 	u := client.Update{Kind: client.KindResync, Revision: revision, Lineage: 1, Cluster: "c"}
 	if revision == 1 {
@@ -108,7 +108,7 @@ func someUpdate(rng *rand.Rand, revision int64, held map[string]int64) client.Up
 		case n == 0:
 			u.KVs = append(u.KVs, kv)
 		case n == 1 && (u.Kind == client.KindDelta || u.Kind == client.KindConflated):
-			u.Deleted = append(u.Deleted, kv.Key) // perhaps one that is not held
+			u.Deleted = append(u.Deleted, kv.Key) // may be a missing key
 		case n > 2 && has && u.Kind == client.KindResync:
 			kv.ModRevision = mod
 			u.KVs = append(u.KVs, kv)

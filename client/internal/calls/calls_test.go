@@ -20,8 +20,8 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
-// A read that fails blames its node, unless the program itself stood still, goes where it
-// is sent, tries others first, and starts afresh when a node has answered.
+// A failed read penalises its node unless the process itself was suspended, uses the nodes
+// that the error names, tries other nodes first, and starts afresh after an answer.
 func TestAReadBlamesTheNodeThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -60,7 +60,7 @@ func TestAReadBlamesTheNodeThatFails(t *testing.T) {
 		if boxed("b:1") || len(a.tried) != 0 || a.failures != 0 {
 			t.Errorf("after an answer: tried %v, %d failures, in the penalty box: %t", a.tried, a.failures, boxed("b:1"))
 		}
-		a.addr, a.began = "c:1", retry.Wait{Began: time.Now().Add(-time.Hour), Ran: pulse.Ran()} // the process stood still
+		a.addr, a.began = "c:1", retry.Wait{Began: time.Now().Add(-time.Hour), Ran: pulse.Ran()} // the process was suspended
 		if err := a.Failed(ctx, outcome.ErrSlow); err != nil || boxed("c:1") {
 			t.Errorf("after a stall: %v, in the penalty box: %t", err, boxed("c:1"))
 		}
@@ -69,13 +69,12 @@ func TestAReadBlamesTheNodeThatFails(t *testing.T) {
 		}
 		time.Sleep(retryFor)
 		if err := fails("a:1", outcome.ErrSlow); !errors.Is(err, outcome.ErrUnavailable) || !errors.Is(err, outcome.ErrSlow) {
-			t.Errorf("after the time for attempts: %v", err)
+			t.Errorf("after RetryFor: %v", err)
 		}
 	})
 }
 
-// The error of a call that its deadline ends in an attempt says what the attempt before
-// failed with.
+// If the deadline of a call ends an attempt, the error has the failure of the attempt before.
 func TestADeadlineDoesNotHideTheLastAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -9,11 +9,11 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
-// A call that waits too long for the login of another one is tried again, and its own node,
-// which was not asked, is not blamed. The end of the call itself keeps its cause.
+// A call that waits too long for the login of another one is retried, and its own node is not penalised,
+// because it was not asked. If the call itself is canceled, its cause is kept.
 func TestAWaitForAnotherLoginIsTriedAgain(t *testing.T) {
 	l := NewLogin("ann", func() (string, error) { return "secret", nil })
-	l.turn <- struct{}{} // another call logs in
+	l.turn <- struct{}{} // another call is logging in
 	for what, wait := range map[string]func() error{
 		"before a write": func() error { return l.Ready(t.Context(), nil, time.Millisecond) },
 		"in a read": func() error {

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// A watch that is moved to its home and does not stay there is moved ever more
-// seldom.
+// A watch that is moved to its preferred node and does not stay there is moved less and less often.
 func TestMovesBecomeSeldom(t *testing.T) {
 	var m Moves
 	now := time.Unix(0, 0)
@@ -23,7 +22,7 @@ func TestMovesBecomeSeldom(t *testing.T) {
 	}
 	m.Home(time.Now().Add(-settled + time.Minute))
 	if m.n == 0 {
-		t.Error("a watch that has been at home for a short time waits no longer")
+		t.Error("a watch that was at its preferred node for a short time no longer waits")
 	}
 	if m.Home(time.Now().Add(-settled - time.Minute)); m != (Moves{}) {
 		t.Errorf("a watch that has settled: %+v", m)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A key is found by the terms that were set last, and by no others.
+// A key is found by its current terms only.
 func TestTermsOfAKeyAreReplaced(t *testing.T) {
 	x := New()
 	x.Set("b", []string{"red", "round"})

@@ -22,7 +22,7 @@ func randomRange(rng *rand.Rand) Range {
 	return r
 }
 
-// Ranges are the keys that are in them, whichever way they are written.
+// Ranges behave like the sets of their keys, in every notation.
 func TestRangesAsSets(t *testing.T) {
 	var probes []string
 	for c := 'a'; c <= 'z'; c++ {
@@ -62,7 +62,7 @@ func TestRangesAsSets(t *testing.T) {
 		}
 	}
 	if Union(nil, 3) != nil || Covers(nil, Range{}) || Touches(nil, Range{}) {
-		t.Error("no ranges have keys")
+		t.Error("an empty list of ranges has keys")
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
 
-// noted are watches that note what is asked of them.
+// noted are watches that record the calls.
 type noted struct{ regrouped []string }
 
 func (*noted) Ranges() []keyrange.Range  { return nil }
@@ -37,12 +37,12 @@ func TestAMapOfAnotherClusterMovesWatches(t *testing.T) {
 	}
 }
 
-// A map is doubted only for a node that was compared with it.
+// Doubt ends the stream of the map only for the map that was compared with the node.
 func TestOnlyTheComparedMapIsDoubted(t *testing.T) {
 	f := New(Config{})
 	top := &shardmap.Topology{ClusterID: "new"}
 	f.Topology.Store(top)
-	f.Doubt(top) // it is followed nowhere
+	f.Doubt(top) // no stream
 	doubted := 0
 	f.Following(func() { doubted++ })
 	f.Doubt(new(shardmap.Topology))
@@ -51,7 +51,7 @@ func TestOnlyTheComparedMapIsDoubted(t *testing.T) {
 	}
 }
 
-// Connections may stay open to endpoints and to members that serve.
+// Connections may stay open to the endpoints and to members that serve.
 func TestMembersAndEndpointsAreKnown(t *testing.T) {
 	f := New(Config{Endpoints: []string{"a:1"}})
 	got := slices.Sorted(maps.Keys(f.known(&shardmap.Topology{Members: []shardmap.Member{

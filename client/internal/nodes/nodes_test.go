@@ -20,10 +20,10 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
-// fake is a watch that notes what becomes of it.
+// fake is a watch that records its loss.
 type fake struct {
 	create pb.CreateWatch
-	lost   error // why it was handed back; nil: it was not
+	lost   error // why it was handed back; nil: not handed back
 }
 
 func (f *fake) Begin() *pb.CreateWatch           { return &f.create }
@@ -60,8 +60,8 @@ func join(t *testing.T, p *Pool, w Watch, addr string) (*Stream, int64) {
 	return s, id
 }
 
-// A node that does not start a watch in time is left. A state may take longer, since it
-// waits for its turn; a watch that was closed or has started is not late.
+// A node that does not start a watch in time is left. A state may take longer, because it
+// queues at the node; a closed or started watch is never late.
 func TestAWatchThatANodeDoesNotStartIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := unserved(t)
@@ -94,7 +94,7 @@ func TestAWatchThatANodeDoesNotStartIsLate(t *testing.T) {
 }
 
 // A node whose stream breaks is not the first choice of the next watches, and the
-// connection to one that is silent is given up.
+// connection to a silent node is closed.
 func TestANodeWhoseStreamBreaksIsAvoided(t *testing.T) {
 	for name, c := range map[string]struct {
 		cause          error
@@ -137,7 +137,7 @@ func TestANodeWhoseStreamBreaksIsAvoided(t *testing.T) {
 	}
 }
 
-// Connections are closed when no watch uses them and their node is not known any more.
+// Connections are closed when no watch uses them and their node is no longer known.
 func TestConnectionsToFormerNodesAreClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := unserved(t)

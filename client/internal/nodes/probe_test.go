@@ -6,8 +6,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A node is left when a probe shows that it is silent: not when the
-// program itself stood still, nor when the probe could not be sent for want of a token.
+// A node is left when a probe shows that it is silent, but not if the process itself was
+// suspended, or if the probe was not sent because of a missing token.
 func TestAProbeShowsWhoIsSilent(t *testing.T) {
 	for _, test := range []struct {
 		code          codes.Code

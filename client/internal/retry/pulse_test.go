@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The clock of the process's own running time stands still when beats stay away,
-// keeps pace when they come, and never goes back.
+// The clock of the process's running time stops without beats, keeps pace with them, and
+// never goes back.
 func TestPulse(t *testing.T) {
 	start := time.Unix(100, 0)
 	p := NewPulse(100*time.Millisecond, start)

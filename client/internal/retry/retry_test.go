@@ -52,8 +52,8 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// Many that were told the same, or lost the same node, come back spread over the
-// whole time: no tenth of it gets more than twice its part.
+// Clients that got the same answer, or lost the same node, return spread over the whole
+// time: no tenth of it gets more than twice its share.
 func TestHerdsSpread(t *testing.T) {
 	for name, c := range map[string]struct {
 		wait     func() time.Duration
@@ -70,7 +70,7 @@ func TestHerdsSpread(t *testing.T) {
 		for range 10000 {
 			at := c.wait() - c.from
 			if at < 0 || at > c.to-c.from+time.Millisecond {
-				t.Fatalf("%s: %v does not lie between %v and %v", name, c.from+at, c.from, c.to)
+				t.Fatalf("%s: %v is not between %v and %v", name, c.from+at, c.from, c.to)
 			}
 			tenths[min(10*at/(c.to-c.from), 9)]++
 		}
@@ -95,7 +95,7 @@ func TestTheFirstBackoffsAreShort(t *testing.T) {
 	}
 }
 
-// A node that fails again is the last one to be tried again.
+// A node that fails again is tried last.
 func TestANodeThatFailsAgainIsTriedLast(t *testing.T) {
 	var tr Tried
 	for _, addr := range []string{"a", "b", "a"} {
@@ -103,6 +103,6 @@ func TestANodeThatFailsAgainIsTriedLast(t *testing.T) {
 	}
 	var p Penalties
 	if got := p.Choose([]string{"a", "b"}, tr, time.Unix(0, 0)); got != "b" || len(tr) != 2 {
-		t.Errorf("tries %q of %v", got, tr)
+		t.Errorf("tries %q after %v", got, tr)
 	}
 }

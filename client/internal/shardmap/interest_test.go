@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/keyrange"
 )
 
-// A client that needs further shards requests these and the changes of the
-// others, and forgets the shards that it does not follow any more.
+// A client that needs further shards requests them together with the changes of the others,
+// and drops the shards that it no longer follows.
 func TestATopologyOfSomeRanges(t *testing.T) {
 	var top *Topology
 	var ranges []keyrange.Range
@@ -58,7 +58,7 @@ func TestATopologyOfSomeRanges(t *testing.T) {
 		t.Errorf("%d shards, knows %v", len(top.Shards), top.known)
 	}
 	take(in, message(5, 9, shardMessage(900, "150", "1505", "m")))
-	take(in, message(0, 8, shards[100])) // of a node that was asleep
+	take(in, message(0, 8, shards[100])) // of a node that was suspended
 	if len(top.Shards) != 52 || top.Version != 9 {
 		t.Errorf("%d shards of version %d", len(top.Shards), top.Version)
 	}
@@ -67,7 +67,7 @@ func TestATopologyOfSomeRanges(t *testing.T) {
 	in = top.Need(ranges)
 	top = top.Narrowed(in)
 	if len(in.fresh) != 0 || len(top.Shards) != 1 || top.Covers(key("170")) || !top.Covers(key("100z")) {
-		t.Errorf("of %v %v is new; %d shards, knows %v", in.Ranges, in.fresh, len(top.Shards), top.known)
+		t.Errorf("of %v, %v is new; %d shards of %v", in.Ranges, in.fresh, len(top.Shards), top.known)
 	}
 	take(in, &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: "c", Version: 10, Shards: shards[:100]}, AllShards: true})
 	if in = top.Need(ranges); !in.All || !top.Covers(keyrange.Range{}) {
@@ -75,7 +75,7 @@ func TestATopologyOfSomeRanges(t *testing.T) {
 	}
 }
 
-// Ranges with and without an end: a range that ends does not cover one that does not.
+// A range with an end does not cover an open one.
 func TestARangeWithAnEndDoesNotCoverAnOpenOne(t *testing.T) {
 	closed, open := []keyrange.Range{between("a", "m")}, []keyrange.Range{between("a", "")}
 	for _, c := range []struct {
@@ -100,8 +100,8 @@ func TestARangeWithAnEndDoesNotCoverAnOpenOne(t *testing.T) {
 	}
 }
 
-// The shards of a watch's range that are known say how far more watches need no further
-// ones; ranges that touch or overlap are one.
+// The range of a watch is extended to the bounds of its known shards, within which further
+// watches need no other shards. Ranges that touch or overlap are joined.
 func TestRangesOfInterest(t *testing.T) {
 	known := &Topology{Shards: []Shard{{Keys: between("", "g")}, {Keys: between("g", "m")}, {Keys: between("m", "")}}}
 	for _, c := range []struct{ r, want keyrange.Range }{

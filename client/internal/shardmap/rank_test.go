@@ -45,8 +45,8 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// Nodes of the client's zone come first if they have keys of the range and serve; the
-// others follow as they do without a zone.
+// Nodes of the client's zone come first if they serve and have keys of the range; the
+// others follow in the same order as without a zone.
 func TestCandidatesOfAZone(t *testing.T) {
 	alive := func(name, zone string) Member {
 		return Member{Name: name, Address: name, Zone: zone, State: pb.MemberState_MEMBER_STATE_ALIVE}
@@ -63,7 +63,7 @@ func TestCandidatesOfAZone(t *testing.T) {
 		for _, want := range []struct {
 			r     keyrange.Range
 			zone  string
-			first string // "": any
+			first string // "": not checked
 			last  string
 		}{
 			{key("a"), "z1", "a", "e"},
@@ -83,8 +83,8 @@ func TestCandidatesOfAZone(t *testing.T) {
 	}
 }
 
-// A member that changes replaces what was known of it. One that left is not asked, one
-// that is suspect is asked last and is no watch's home.
+// A change of a member replaces its former data. A member that left is not asked, and a
+// suspect member is asked last and is no preferred node.
 func TestChangedMembersAreReplaced(t *testing.T) {
 	member := func(name string, state pb.MemberState) *pb.Member {
 		return &pb.Member{Name: name, ClientAddress: name + ":1", State: state}
@@ -110,6 +110,6 @@ func TestChangedMembersAreReplaced(t *testing.T) {
 	}
 	take(&pb.WatchShardMapResponse{RemovedMembers: []string{"n2"}})
 	if home := top.Home(keyrange.Range{}, Preference{Seed: "1"}); home != "" || len(top.Members) != 2 {
-		t.Errorf("the home is %q", home)
+		t.Errorf("the preferred node is %q", home)
 	}
 }

@@ -20,8 +20,8 @@ func names(members []Member) (out []string) {
 	return out
 }
 
-// A client takes changes of map and members, passes older maps over, and asks a node
-// for what it does not have.
+// A client applies changes of the map and the members, ignores older maps, and requests the
+// missing changes from a node.
 func TestATopologyTakesChanges(t *testing.T) {
 	var top *Topology
 	take := func(addr string, r *pb.WatchShardMapResponse) {
@@ -50,9 +50,9 @@ func TestATopologyTakesChanges(t *testing.T) {
 	if !slices.Equal(ids, []uint64{3, 4, 2}) || top.Version != 7 {
 		t.Errorf("shards %v of version %d", ids, top.Version)
 	}
-	take("b", &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: "c", Version: 6}}) // it was asleep
+	take("b", &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: "c", Version: 6}}) // from a node that was suspended
 	if len(top.Shards) != 3 || len(top.Members) != 2 {
-		t.Errorf("an older map is taken: %+v", top)
+		t.Errorf("an older map is accepted: %+v", top)
 	}
 	if r := top.Request("a", Interest{All: true}); r.GetKnownVersion() != 7 || r.GetClusterId() != "c" || r.GetKnownMembers() != 101 {
 		t.Errorf("asks the same node for %v", r)
@@ -75,8 +75,8 @@ func TestATopologyTakesChanges(t *testing.T) {
 	}
 }
 
-// Versions of the shard map are compared within a cluster: a rebuilt cluster's map begins
-// at a low version and is taken.
+// Versions of the shard map are compared only within a cluster: the map of a rebuilt
+// cluster begins at a low version and is accepted.
 func TestTheMapOfARebuiltClusterIsTaken(t *testing.T) {
 	top := &Topology{ClusterID: "old", Version: 9}
 	next, err := top.With("a", Interest{All: true}, &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: "new", Version: 2}, AllShards: true})
@@ -85,7 +85,7 @@ func TestTheMapOfARebuiltClusterIsTaken(t *testing.T) {
 	}
 }
 
-// All that nodes tell of a member is known.
+// A member has all fields that its node reports.
 func TestMembersAreLearned(t *testing.T) {
 	r := &pb.WatchShardMapResponse{AllMembers: true, Members: []*pb.Member{{
 		Name: "n1", ClientAddress: "n1:1", Zone: "z1", State: pb.MemberState_MEMBER_STATE_SUSPECT, Draining: true,

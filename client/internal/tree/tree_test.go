@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/testseed"
 )
 
-// The tree against a map, its differences against comparing all.
+// The tree equals a map, and its differences equal those of a full comparison.
 func TestTree(t *testing.T) {
 	rng := testseed.Rand(t)
 	h := NewHasher()
@@ -69,7 +69,7 @@ func TestTree(t *testing.T) {
 			delete(lastModel, k)
 		}
 		if n -= len(lastModel); n != 0 {
-			t.Fatalf("diff has %d too many", n)
+			t.Fatalf("diff has %d entries too many", n)
 		}
 		last = tr
 		clear(lastModel)
