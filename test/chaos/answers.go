@@ -12,21 +12,20 @@ import (
 type answer struct {
 	check.Read
 	api string
-	// countOnly: the answer has no keys, but their number.
+	// countOnly: the answer has the number of keys, not the keys.
 	countOnly bool
-	// counted: the answer says how many keys the range has in all, and whether
-	// there are more than it brings.
+	// counted: the answer has the total number of keys in the range and whether more follow.
 	counted bool
 	count   int64
 	more    bool
-	// now is etcd's revision in the answer to a read at an exact one,
-	// and notBefore the oldest that it may be.
+	// now is etcd's revision in the answer to a read at an exact revision; notBefore is the oldest
+	// permitted one.
 	now, notBefore kv.Revision
 }
 
-// check judges the answer. The history must have reached its revision. A read at an exact
-// revision before the history begins is not judged: after a restore, etcd still has these
-// revisions, and the history does not.
+// check judges the answer. The history must have reached its revision. A read at an exact revision
+// before the start of the history is not judged: after a restore, etcd still has these revisions,
+// and the history does not.
 func (a *answer) check(h *check.History) []check.Violation {
 	r := a.Read
 	if r.At > 0 && r.At < h.Base() {
@@ -37,7 +36,7 @@ func (a *answer) check(h *check.History) []check.Violation {
 	}
 	all := h.State(r.Range, r.Revision)
 	if a.countOnly {
-		r.Items = all // none were asked for
+		r.Items = all // the client requested none
 	}
 	out := r.Check(h)
 	wrong := func(expected, got any) {
@@ -60,12 +59,12 @@ func (a *answer) check(h *check.History) []check.Violation {
 	return out
 }
 
-// answers are the reads of a while.
+// answers collects the reads of a cycle.
 type answers struct {
 	mu      sync.Mutex
 	reads   []answer                  // guarded by mu
 	muted   bool                      // guarded by mu
-	refused map[string]map[string]int // guarded by mu; by API and error, for people
+	refused map[string]map[string]int // guarded by mu; by API and error, for the report
 }
 
 func (a *answers) add(r answer, err error) {
@@ -87,8 +86,8 @@ func (a *answers) add(r answer, err error) {
 	a.refused[r.api][err.Error()]++
 }
 
-// mute ignores answers until it is undone: the right answers are unknown while etcd has another
-// history and not every node has noticed it.
+// mute ignores answers until it is switched off: the right answers are unknown while etcd has
+// another history and some nodes have not noticed it.
 func (a *answers) mute(on bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

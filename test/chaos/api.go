@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// The APIs that clients can speak, as --api calls them.
+// The APIs of the clients, as --api names them.
 const (
-	// Native is Shardwatch's own API, by package client.
+	// Native is Shardwatch's own API, used through package client.
 	Native = "native"
-	// Etcd is etcd's, half of it by clientv3 and half by bare streams.
+	// Etcd is etcd's API, used half by clientv3 and half by bare streams.
 	Etcd = "etcd"
 )
 
 // APIs returns the names of all APIs, in the order of the report.
 func APIs() []string { return []string{Native, Etcd} }
 
-// kind is a kind of client: each resumes in its own way.
+// kind is a kind of client. Each kind resumes in a different way.
 type kind string
 
 const (
@@ -25,8 +25,7 @@ const (
 	etcdStream   kind = "etcd stream"
 )
 
-// kinds returns the kinds of clients that speak the given APIs, and how many
-// of the watches each has.
+// kinds returns the kinds of clients for the given APIs, and the number of watches of each.
 func kinds(apis []string, watches int) ([]kind, map[kind]int) {
 	has := map[kind]int{}
 	if slices.Contains(apis, Etcd) {

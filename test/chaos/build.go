@@ -12,8 +12,7 @@ func build(ctx context.Context, dir string) (string, error) {
 	return compile(ctx, dir, "cmd/cachenode")
 }
 
-// buildClients compiles the chaos command, which runs clients in processes of
-// their own.
+// buildClients compiles the chaos command, which runs clients in separate processes.
 func buildClients(ctx context.Context, dir string) (string, error) {
 	return compile(ctx, dir, "test/chaos/cmd/chaos")
 }

@@ -14,13 +14,13 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// etcdClients are watches of one clientv3, which knows all nodes as the
-// members of an etcd cluster and resumes without help.
+// etcdClients are watches of one clientv3, which uses the nodes as the members of an etcd cluster
+// and resumes on its own.
 type etcdClients struct {
 	nodes   []target
 	client  *clientv3.Client
 	watches []*etcdWatch
-	// asks: it requests progress all the time.
+	// asks: it requests progress continuously.
 	asks bool
 
 	mu    sync.Mutex
@@ -40,12 +40,12 @@ func newEtcdClients(nodes []target, ws []*watcher, asks bool) (*etcdClients, err
 	return e, nil
 }
 
-// dialEtcd returns a clientv3 as a careful user would set it up.
+// dialEtcd returns a clientv3 with the recommended settings.
 func dialEtcd(endpoints []string, opts ...grpc.DialOption) (*clientv3.Client, error) {
-	opts = append(opts, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20))) // for calls past clientv3
+	opts = append(opts, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20))) // for calls that bypass clientv3
 	return clientv3.New(clientv3.Config{
 		Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop(), DialOptions: opts,
-		// gRPC takes no shorter time.
+		// gRPC permits no shorter time.
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
 	})
 }
@@ -71,7 +71,7 @@ func (e *etcdClients) run(ctx context.Context) {
 	g.Wait()
 }
 
-// context decides which of the client's streams a watch is on.
+// context selects the client's stream of a watch.
 func (e *etcdClients) context(ctx context.Context, leader bool) context.Context {
 	ctx = context.WithValue(ctx, streamKey{}, leader)
 	if leader {
@@ -80,7 +80,7 @@ func (e *etcdClients) context(ctx context.Context, leader bool) context.Context 
 	return ctx
 }
 
-// streamKey marks a context: does its stream wish for a leader?
+// streamKey marks a context with whether its stream requires a leader.
 type streamKey struct{}
 
 // watch watches until ctx ends. An error that the client cannot recover from is a violation,
@@ -137,7 +137,7 @@ func (e *etcdClients) follow(ctx context.Context, w *etcdWatch) (compacted int64
 	if w.wish.watch.NoDeletes {
 		opts = append(opts, clientv3.WithFilterDelete())
 	}
-	var born int64 // the revision it was created at, when it had no other start
+	var born int64 // the revision of its creation, if it had no start revision
 	var streams int
 	for r := range e.client.Watch(ctx, string(r.GetKey()), opts...) {
 		if w.wish.slow && w.gate.pass(ctx) {
@@ -155,8 +155,8 @@ func (e *etcdClients) follow(ctx context.Context, w *etcdWatch) (compacted int64
 		case r.IsProgressNotify():
 			w.progressed(rev)
 		default:
-			// clientv3 resumes a watch from the current revision that has seen no
-			// event at the revision of its creation, not after it.
+			// clientv3 resumes a watch from the current revision without events at the revision of
+			// its creation, not after it.
 			for born > 0 && len(events) > 0 && events[0].Kv.ModRevision == born && e.streams(w.wish.leader) > streams {
 				events = events[1:]
 			}
@@ -166,7 +166,7 @@ func (e *etcdClients) follow(ctx context.Context, w *etcdWatch) (compacted int64
 	return 0, errors.New("the channel was closed")
 }
 
-// intercept notices where the client's watch streams are, and that they move.
+// intercept records the nodes of the client's watch streams and their moves.
 func (e *etcdClients) intercept(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil || method != etcdserverpb.Watch_Watch_FullMethodName {
@@ -184,7 +184,6 @@ type noticed struct {
 	node   string // owned by RecvMsg
 }
 
-// RecvMsg hands a message on.
 func (n *noticed) RecvMsg(m any) error {
 	err := n.ClientStream.RecvMsg(m)
 	if err == nil && n.node == "" {
@@ -200,10 +199,9 @@ func (n *noticed) RecvMsg(m any) error {
 	return err
 }
 
-// line is one of a client's two streams: watches that wish for a leader have
-// another one than those that do not.
+// line is one of a client's two streams: watches that require a leader use a separate stream.
 type line struct {
-	opened int // how often
+	opened int // the number of times
 	node   string
 	reason error // why it left node
 }
@@ -215,7 +213,7 @@ func (e *etcdClients) line(leader bool) *line {
 	return &e.lines[0]
 }
 
-// opened says that a stream has had its first answer.
+// opened records the first answer on a stream.
 func (e *etcdClients) opened(leader bool, node string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -232,8 +230,7 @@ func (e *etcdClients) opened(leader bool, node string) {
 	l.node, l.reason = node, nil
 }
 
-// leaveWhenBehind has a watch end that clientv3 has resumed in another history
-// than it was in.
+// leaveWhenBehind ends a watch that clientv3 has resumed in another history.
 func (w *etcdWatch) leaveWhenBehind() {
 	behind := w.behind()
 	w.mu.Lock()

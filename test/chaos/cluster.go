@@ -24,7 +24,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
 )
 
-// Node is one cache node, a process of its own.
+// Node is one cache node, in a separate process.
 type Node struct {
 	Name string
 	// Client, HTTP and the others are host:port.
@@ -38,17 +38,15 @@ type Node struct {
 // Cluster is the cache nodes of a run. It belongs to one goroutine.
 type Cluster struct {
 	Nodes []*Node
-	// Spares are nodes that do not run until a fault starts them, and end with
-	// it. Clients do not know them.
+	// Spares are nodes that only a fault starts and stops. Clients do not have their addresses.
 	Spares []*Node
 }
 
 // spares is their number.
 const spares = 2
 
-// newCluster describes the nodes of a run over an etcd and starts none. Every
-// node, spares included, has the settings of the shipped manifests; flags are
-// further ones. Nodes are placed on hosts if there are any.
+// newCluster describes the nodes of a run and starts none. Every node, spares included, has the
+// settings of the shipped manifests, plus flags. If there are hosts, each node gets one.
 func newCluster(cfg Config, bin string, flags, etcdEndpoints []string, hosts []*host) (*Cluster, error) {
 	const each = 5
 	n := cfg.Nodes + spares
@@ -103,7 +101,7 @@ func newCluster(cfg Config, bin string, flags, etcdEndpoints []string, hosts []*
 	return c, nil
 }
 
-// Start starts the nodes that do not run.
+// Start starts the nodes that are not running.
 func (c *Cluster) Start() error {
 	for _, n := range c.Nodes {
 		if on, _ := n.proc.running(); !on {
@@ -115,7 +113,7 @@ func (c *Cluster) Start() error {
 	return nil
 }
 
-// Start starts the node, on the data it had.
+// Start starts the node with its existing data.
 func (n *Node) Start() error { return n.proc.start() }
 
 // Kill ends the node with SIGKILL and returns once it is gone.
@@ -127,7 +125,7 @@ func (n *Node) Pause() error { return n.proc.signal(syscall.SIGSTOP) }
 // Continue wakes a paused node.
 func (n *Node) Continue() error { return n.proc.signal(syscall.SIGCONT) }
 
-// Drain asks the node to leave, as an operator would, and returns once it has.
+// Drain drains the node with SIGTERM and returns once the process has ended.
 func (n *Node) Drain() error {
 	if err := n.proc.signal(syscall.SIGTERM); err != nil {
 		return err
@@ -136,7 +134,7 @@ func (n *Node) Drain() error {
 	return nil
 }
 
-// Wipe removes all that the node has on disk. It must not run.
+// Wipe removes the node's data directory. The node must not be running.
 func (n *Node) Wipe() error { return os.RemoveAll(n.data) }
 
 // ip returns the node's address.
@@ -151,11 +149,11 @@ func (n *Node) gossipPort() string {
 	return port
 }
 
-// Ready returns nil when the node says it is ready, and else its reasons: an
-// [errHopeless] when it does not run.
+// Ready returns nil if the node reports that it is ready, and otherwise its reasons, or an
+// [errHopeless] if it is not running.
 func (n *Node) Ready(ctx context.Context) error {
 	if on, err := n.proc.running(); !on {
-		return fmt.Errorf("%w: %s does not run: %v", errHopeless, n.Name, err) //nolint:errorlint // how it ended, for people
+		return fmt.Errorf("%w: %s is not running: %v", errHopeless, n.Name, err) //nolint:errorlint // how it ended, for people
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -196,7 +194,7 @@ func (c *Cluster) targets() []target {
 	return out
 }
 
-// shardMap asks the nodes, one after the other, for the map.
+// shardMap reads the map from the first node that answers.
 func (c *Cluster) shardMap(ctx context.Context) (*pb.ShardMap, error) {
 	var errs []error
 	for _, n := range c.Nodes {
@@ -228,7 +226,7 @@ func (n *Node) shardMap(ctx context.Context) (*pb.ShardMap, error) {
 	return r.GetMap(), nil
 }
 
-// dial connects to the node and to no other.
+// dial connects to this node only.
 func (n *Node) dial() (*grpc.ClientConn, error) {
 	return dial(n.Client)
 }
@@ -298,8 +296,7 @@ func (c *Cluster) logs(bytes int64) string {
 	return b.String()
 }
 
-// progress returns the newest revision up to which the node has everything, of
-// any shard.
+// progress returns the newest revision up to which the node has all events of any shard.
 func (n *Node) progress(ctx context.Context) (newest int64, err error) {
 	replicas, err := n.replicas(ctx)
 	for _, r := range replicas {

@@ -15,12 +15,12 @@ type Config struct {
 	Cycles int
 	// Faults are names of faults, in the order of their turns; see [Faults].
 	Faults []string
-	// Seed decides the writes and watches. Faults strike as fast as the
-	// machine lets them, so that no two runs are alike to the microsecond.
+	// Seed selects the writes and watches. The timing of the faults depends on the machine, so no
+	// two runs are identical to the microsecond.
 	Seed uint64
-	// Duration is the least time that each cycle writes.
+	// Duration is the minimum time of writes in each cycle.
 	Duration time.Duration
-	// Short divides the time that faults last; 1: as the table says.
+	// Short divides the duration of faults; 1: as in the table.
 	Short int
 
 	// Rate is the target of writes per second. A cycle with fewer than
@@ -30,50 +30,46 @@ type Config struct {
 	// Clients clients of each kind.
 	Watches, Clients int
 	Mix              Mix
-	// APIs are the APIs of the clients; each has half of the watches when there are
-	// two.
+	// APIs are the clients' APIs. With two, each has half of the watches.
 	APIs []string
-	// Passed is the percentage of the writes that go through the nodes, when
-	// etcd's API is spoken.
+	// Passed is the percentage of the writes that go through the nodes, if clients use etcd's API.
 	Passed int
 
-	// Big is the number of transactions per cycle that are almost as big as etcd
-	// allows: with previous values they come in fragments. With 0 there are no
-	// single big values either.
+	// Big is the number of transactions per cycle just below etcd's size limit: with previous
+	// values they arrive in fragments. With 0 there are no single big values either.
 	Big int
-	// Joiners is the number of watches by each API that start late, repeatedly.
+	// Joiners is the number of watches by each API that repeatedly start late.
 	Joiners int
 	// Compact: etcd is compacted every 10 to 30 s.
 	Compact bool
 
-	// Nodes, Shards and Replicas are those of the cluster. The defaults are what five
-	// nodes with the shipped manifests have: three of them found it, with a shard each.
+	// Nodes, Shards and Replicas configure the cluster. The defaults match five nodes with the
+	// shipped manifests: three of them bootstrap it, with a shard each.
 	Nodes, Shards, Replicas int
-	// AutoOwners is the nodes' --auto-owners: false has all nodes own shards.
+	// AutoOwners is the nodes' --auto-owners: with false, all nodes own shards.
 	AutoOwners bool
 	// Members is the number of etcd's members, unless a fault sets another one.
 	Members int
-	// Window is the time for which nodes keep events for replay.
+	// Window is how long nodes keep events for replay.
 	Window time.Duration
-	// Prefixes × Keys keys exist at first.
+	// Prefixes × Keys keys exist at the start.
 	Prefixes, Keys int
 
 	// Cachenode is the program to run; empty: it is built from this repository.
 	Cachenode string
-	// clients is the program of this repository whose clients are processes.
+	// clients is the path of this repository's chaos command, which runs clients as processes.
 	clients string
-	// programs is the directory of the programs of examples/.
+	// programs is the directory of the compiled programs of examples/.
 	programs string
-	// Dir is the directory of programs, data and logs; it must exist.
+	// Dir is the existing directory for programs, data and logs.
 	Dir string
 	// Say is called with each event; nil: not called.
 	Say func(format string, args ...any)
-	// Done is called with each cycle as it ends; nil: not called. Its error ends the run.
+	// Done is called after each cycle; nil: not called. Its error ends the run.
 	Done func(Cycle) error
 }
 
-// Defaults returns the cycle that the promises are measured by. Dir has no
-// default here.
+// Defaults returns the configuration of the published measurements. Dir has no default here.
 func Defaults() Config {
 	return Config{
 		Cycles: 20, Faults: []string{"kill"}, Seed: 1,
@@ -86,7 +82,7 @@ func Defaults() Config {
 	}
 }
 
-// Validate names every mistake at once.
+// Validate reports all invalid settings at once.
 func (c Config) Validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -16,16 +16,16 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// crowd is all watchers of a run, spread over some clients of each kind.
+// crowd is all watchers of a run, distributed over several clients of each kind.
 type crowd struct {
 	groups   []group
 	program  string
-	remotes  []*remotes     // those of groups that are processes
+	remotes  []*remotes     // the groups that are processes
 	mirrors  *client.Client // of the native API; nil: it is not used
 	watchers []*watcher
 	truth    *truth
-	gate     *gate // slow watchers wait at it
-	// still: streams keep their nodes unless there is a fault.
+	gate     *gate // slow watchers wait here
+	// still: streams stay on their nodes unless there is a fault.
 	still *atomic.Bool
 }
 
@@ -36,9 +36,9 @@ type group interface {
 	close() error
 }
 
-// newCrowd spreads the watchers of each kind over so many clients. One native
-// client runs in a process of its own, for which program is the path of this
-// repository's chaos command; with an empty path it runs in this process.
+// newCrowd distributes the watchers of each kind over the given number of clients. One native
+// client runs in a separate process, from program, the path of this repository's chaos command;
+// with an empty path it runs in this process.
 func newCrowd(nodes []target, clients int, program string, ws []wish, t *truth, rng *rand.Rand) (*crowd, error) {
 	if clients == 1 {
 		program = "" // the mirrors need a client in this process
@@ -69,7 +69,7 @@ func newCrowd(nodes []target, clients int, program string, ws []wish, t *truth, 
 	return c, nil
 }
 
-// remoteClient is the native client that has a process of its own.
+// remoteClient is the native client with a separate process.
 const remoteClient = 0
 
 // slowStream is the stream that is a slow reader, with all its watches.
@@ -100,8 +100,7 @@ func (c *crowd) newGroup(k kind, nodes []target, ws []*watcher, i int, rng *rand
 	return n, nil
 }
 
-// run watches until ctx ends. Updates are judged as they arrive, so that
-// they need not be kept.
+// run watches until ctx ends. Updates are judged on arrival, so they need not be kept.
 func (c *crowd) run(ctx context.Context) error {
 	var g sync.WaitGroup
 	defer g.Wait()
@@ -124,8 +123,7 @@ func (c *crowd) close() error {
 	return errors.Join(errs...)
 }
 
-// reach waits until every watcher has everything up to rev, as far as its
-// range is touched by it.
+// reach waits until every watcher has all events in its range up to rev.
 func (c *crowd) reach(ctx context.Context, rev int64, within time.Duration) error {
 	if err := c.truth.reach(ctx, rev, within); err != nil {
 		return err
@@ -148,9 +146,8 @@ func (c *crowd) reach(ctx context.Context, rev int64, within time.Duration) erro
 	})
 }
 
-// finish judges every watcher up to rev, with all that it has seen. The truth
-// gets the time to hear of that: a lease may run out, and a write come late,
-// after all have stopped.
+// finish judges every watcher up to rev, with all its updates. The truth gets time to receive them:
+// a lease may expire, or a write arrive late, after the writers have stopped.
 func (c *crowd) finish(ctx context.Context, rev int64, within time.Duration) {
 	rest := c.watchers
 	_ = poll(ctx, within, "etcd's own watch", func() error {
@@ -186,7 +183,7 @@ type measured struct {
 	late     delays
 	catchUps catchUps
 	longest  time.Duration  // of the delays
-	worst    string         // that gap and whose it was
+	worst    string         // that delay and its watcher
 	moves    map[string]int // by nodes and reason
 	events   int
 }
@@ -205,7 +202,7 @@ func (m *measured) add(w window, name string) {
 		m.worst = fmt.Sprintf("%v at revision %d, %s", w.gap.Round(time.Millisecond), w.gapAt, name)
 	}
 	switch {
-	case w.events == 0: // it has no event to be late with
+	case w.events == 0: // it has no event that could be late
 	case w.moved:
 		m.late.Moved = append(m.late.Moved, w.gap)
 	default:
@@ -213,8 +210,7 @@ func (m *measured) add(w window, name string) {
 	}
 }
 
-// violations returns the first violations of all watchers, and how many there
-// were of each kind.
+// violations returns the first violations of all watchers, and their number by kind.
 func (c *crowd) violations() (first []check.Violation, all map[kind]int) {
 	const most = 100
 	all = map[kind]int{}

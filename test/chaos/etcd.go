@@ -20,25 +20,25 @@ import (
 	"github.com/shardwatch/shardwatch/internal/freeport"
 )
 
-// etcd is the store: one member or three, each a process of its own.
+// etcd is the store: one or three members, each in a separate process.
 type etcd struct {
 	members []*member
 	client  *clientv3.Client // of all members
-	writing atomic.Int64     // index of the member that is written to
+	writing atomic.Int64     // index of the member that takes writes
 }
 
 // member is one process of etcd.
 type member struct {
 	name, endpoint string // http://host:port
 	addr, peer     string // host:port
-	data           string // its directory
+	data           string // data directory
 	host           *host  // nil: without a network
 	proc           *process
-	client         *clientv3.Client // of this member alone
+	client         *clientv3.Client // for this member only
 }
 
-// startEtcd runs members with their data under dir and waits until all answer.
-// It puts each on a host, when there are any.
+// startEtcd runs members with their data under dir, each on a host if there are any, and waits
+// until all answer.
 func startEtcd(ctx context.Context, bin, dir string, members int, hosts []*host) (*etcd, error) {
 	addrs, err := freeport.Take(2 * members)
 	if err != nil {
@@ -66,8 +66,8 @@ func startEtcd(ctx context.Context, bin, dir string, members int, hosts []*host)
 				"--listen-peer-urls=" + m.peer, "--initial-advertise-peer-urls=" + m.peer,
 				"--initial-cluster=" + strings.Join(cluster, ","),
 				"--quota-backend-bytes=" + strconv.Itoa(8<<30),
-				"--unsafe-no-fsync", // processes die here, not machines
-				"--log-level=debug", // logs every request: see requestLog
+				"--unsafe-no-fsync", // processes are killed here, not machines
+				"--log-level=debug", // logs every request; see requestLog
 			},
 		}
 		if m.host != nil {
@@ -94,7 +94,7 @@ func (e *etcd) connect(ctx context.Context) (err error) {
 		return clientv3.New(clientv3.Config{
 			Endpoints: endpoints, DialTimeout: 5 * time.Second, Context: ctx, Logger: zap.NewNop(),
 			DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
-			// By default, gRPC would try once in two minutes after etcd was away for long.
+			// By default, gRPC would retry only every two minutes after a long outage of etcd.
 			DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: time.Second,
 			})},
@@ -156,8 +156,8 @@ func (e *etcd) leader(ctx context.Context) (*member, error) {
 	return nil, errors.New("no member of etcd leads")
 }
 
-// kv returns who takes writes at the moment. When a write to it fails, failed
-// says so, and others take them: one that hangs must not hold up all writers.
+// kv returns the client of the member that takes writes. A caller calls failed after a failed
+// write, and further writes go to another member: a member that hangs must not block all writers.
 func (e *etcd) kv() (c *clientv3.Client, failed func()) {
 	at := e.writing.Load()
 	n := int64(len(e.members))
@@ -183,10 +183,10 @@ func (e *etcd) close() error {
 	return nil
 }
 
-// revision returns etcd's revision now.
+// revision returns etcd's current revision.
 func (e *etcd) revision(ctx context.Context) (int64, error) {
 	var errs []error
-	for _, m := range e.members { // all are there, but one may have gone a moment ago
+	for _, m := range e.members { // all are listed, but one may just have stopped
 		timed, cancel := context.WithTimeout(ctx, 5*time.Second)
 		r, err := m.client.Get(timed, "/", clientv3.WithCountOnly())
 		cancel()
@@ -198,7 +198,7 @@ func (e *etcd) revision(ctx context.Context) (int64, error) {
 	return 0, fmt.Errorf("read etcd's revision: %w", errors.Join(errs...))
 }
 
-// metrics returns the samples that a member shows now.
+// metrics returns the current samples of a member.
 func (m *member) metrics(ctx context.Context) (samples, error) {
 	return scrape(ctx, m.endpoint+"/metrics")
 }

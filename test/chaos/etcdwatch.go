@@ -13,17 +13,17 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// etcdWatch is a watcher by etcd's API: it lives on revisions alone, which any
-// node understands. It belongs to one goroutine.
+// etcdWatch is a watcher by etcd's API: its only state is revisions, which every node accepts. It
+// belongs to one goroutine.
 type etcdWatch struct {
 	*watcher
-	// next is the first revision it does not have; 0: it has not started.
+	// next is the first missing revision; 0: it has not started.
 	next int64
-	// seen is the newest revision it has events of.
+	// seen is the newest revision of its events.
 	seen int64
-	// lost: it has to begin with the state, as its history is gone.
+	// lost: it has to start from the state, as its history is gone.
 	lost bool
-	// id is the watch's ID where the client chooses it.
+	// id is the watch's ID, if the client chooses it.
 	id int64
 }
 
@@ -31,7 +31,7 @@ func newEtcdWatch(w *watcher) *etcdWatch {
 	return &etcdWatch{watcher: w, next: int64(w.wish.watch.Start)}
 }
 
-// needsState reports whether the watch begins with the state, and has not.
+// needsState reports whether the watch still has to read its initial state.
 func (w *etcdWatch) needsState() bool {
 	return w.next == 0 && (w.lost || w.wish.start == stateFirst)
 }
@@ -52,8 +52,7 @@ func (w *etcdWatch) request() *etcdserverpb.WatchCreateRequest {
 	return r
 }
 
-// created takes the answer to a request without a start: the watch has the
-// events after rev.
+// created handles the answer to a request without a start: the watch gets the events after rev.
 func (w *etcdWatch) created(rev int64) {
 	if w.next == 0 {
 		w.next = rev + 1
@@ -61,9 +60,8 @@ func (w *etcdWatch) created(rev int64) {
 	}
 }
 
-// progressed takes a report that everything up to rev has come. clientv3 resumes
-// from there after a break, even when it had more: progress that goes back has
-// events delivered twice.
+// progressed handles a report that all events up to rev have been sent. clientv3 resumes from rev
+// after a break, even if it had more: progress that goes back causes duplicate events.
 func (w *etcdWatch) progressed(rev int64) {
 	if rev < w.seen {
 		w.blame(check.PromiseBookmarkable, rev, fmt.Sprintf("progress that does not go back below %d", w.seen), "progress")
@@ -72,8 +70,7 @@ func (w *etcdWatch) progressed(rev int64) {
 	w.next = max(w.next, rev+1)
 }
 
-// delivered takes the events of one response, all its fragments together: it
-// holds whole revisions.
+// delivered handles the events of one response with all its fragments: whole revisions.
 func (w *etcdWatch) delivered(events []*mvccpb.Event) {
 	now := time.Now()
 	for len(events) > 0 {
@@ -82,7 +79,7 @@ func (w *etcdWatch) delivered(events []*mvccpb.Event) {
 			n++
 		}
 		op := check.Op{Kind: check.OpBatch, Revision: kv.Revision(rev)}
-		// etcd looks previous values up, and does not find compacted ones.
+		// etcd looks up previous values, and does not find compacted ones.
 		op.Forgetful = rev <= w.truth.compacted.Load()
 		for _, e := range events[:n] {
 			op.Events = append(op.Events, eventFromEtcd(e))
@@ -93,12 +90,12 @@ func (w *etcdWatch) delivered(events []*mvccpb.Event) {
 	}
 }
 
-// list begins (again) with the state, as a client that mirrors a range does.
+// list starts (again) from the state, like a client that mirrors a range.
 func (w *etcdWatch) list(ctx context.Context, c etcdserverpb.KVClient) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	req := rangeRequest(w.wish.watch.Range)
-	req.Serializable = w.wish.fragment && !w.lost // an old state may belong to a history that has ended
+	req.Serializable = w.wish.fragment && !w.lost // an old state may belong to an earlier history
 	r, err := c.Range(ctx, req)
 	if err != nil {
 		return fmt.Errorf("list for %s: %w", w.wish.watch.Name, err)
@@ -109,10 +106,9 @@ func (w *etcdWatch) list(ctx context.Context, c etcdserverpb.KVClient) error {
 	return nil
 }
 
-// cutOff reports whether the watch lost its stream while etcd was restored, and
-// has it begin with the state then. etcd's API has only revisions: with
-// one of the ended history, a watch continues in the other one, at a node
-// as at etcd itself, and only its user can know.
+// cutOff reports whether the watch lost its stream while etcd was restored, and then restarts it
+// from the state. etcd's API has only revisions: a watch with a revision of the previous history
+// continues in the new one, at a node as at etcd itself, and only its user can detect that.
 func (w *etcdWatch) cutOff() bool {
 	if w.next == 0 || !w.behind() {
 		return false
@@ -125,11 +121,11 @@ func (w *etcdWatch) cutOff() bool {
 
 var errCutOff = errors.New("its stream broke while etcd was restored")
 
-// canceled notes that the node ended the watch, which was not requested. A node may only refuse
-// revisions that etcd itself has compacted: then the watch begins again with the state, as every
-// client of etcd's API must.
+// canceled handles the end of a watch by the node. A node may only refuse revisions that etcd
+// itself has compacted: the watch then starts again from the state, as for every client of etcd's
+// API.
 func (w *etcdWatch) canceled(compacted int64, reason error) (relist bool) {
-	if compacted > 0 && w.behind() { // the history that it watched is gone
+	if compacted > 0 && w.behind() { // the history that it watched has ended
 		w.noticed()
 		w.next, w.seen, w.lost = 0, 0, true
 		w.relisted(reason)

@@ -11,48 +11,47 @@ import (
 	"time"
 )
 
-// Fault is one way to break the system.
+// Fault is a fault of the system.
 type Fault struct {
 	// Name is the fault's name for --faults, About a sentence on its effect.
 	Name, About string
-	// Needs has the prerequisites.
+	// Needs lists the prerequisites.
 	Needs Needs
-	// For is the duration of the fault, from the end of Inject on.
+	// For is the duration of the fault, from the return of Inject on.
 	For time.Duration
-	// Stall bounds the delay of 99 of 100 watches of the native API, in
-	// comparison with etcd's own watch; 0: no bound.
+	// Stall bounds the delay of 99 of 100 watches of the native API relative to etcd's own watch;
+	// 0: no bound.
 	Stall time.Duration
-	// Inject injects the fault, and returns the function that heals it. An error means that
-	// the preparation failed, or that a required effect did not happen; it
-	// ends the run.
+	// Inject injects the fault, and returns the function that heals it. An error means that the
+	// preparation failed or a required effect did not occur; it ends the run.
 	Inject func(ctx context.Context, s *Scene) (heal, error)
 
-	// Flags are flags of the nodes, in addition to the usual ones; nil: none.
+	// Flags returns additional flags of the nodes; nil: none.
 	Flags func(Config) []string
-	// Shards bounds the number of shards as a multiple of the first number, with those
-	// that others take over from; 0: as many.
+	// Shards bounds the number of shards, including those that take over from others, as a multiple
+	// of the first number; 0: as many.
 	Shards int
-	// Overtakes: etcd begins with revision 1 again and is written to until it is ahead of
-	// its former revision. That takes minutes at an etcd whose revision a restore has raised, so
-	// the fault has a site of its own.
+	// Overtakes: etcd restarts at revision 1 and is written to until it is past its former
+	// revision. That takes minutes after a restore has raised etcd's revision, so the fault has a
+	// site of its own.
 	Overtakes bool
-	// NoWrites: etcd cannot be written to while it is broken, and that time does
-	// not count for the rate of the writes.
+	// NoWrites: etcd takes no writes during the fault, and that time does not count for the write
+	// rate.
 	NoWrites bool
 	// Lists: nodes may have to list from etcd.
 	Lists bool
-	// Relists: native clients are sent the whole state, since no other way is left.
+	// Relists: native clients may receive the whole state, since nothing else can serve them.
 	Relists bool
-	// Missing is the reason why the fault is not implemented: it is in the table, but not in any
-	// run.
+	// Missing is the reason why the fault is not implemented: it is in the table, but runs never
+	// use it.
 	Missing string
 }
 
-// heal heals the fault. It returns once everything runs again; the cycle waits
-// until it is ready.
+// heal heals the fault. It returns once all processes run again; the cycle waits until they are
+// ready.
 type heal func(ctx context.Context) error
 
-// Needs has the prerequisites of a fault.
+// Needs lists the prerequisites of a fault.
 type Needs struct {
 	// Network: every process has an address of its own; see [network].
 	Network bool
@@ -60,7 +59,7 @@ type Needs struct {
 	Members int
 }
 
-// String returns the needs for people.
+// String returns the prerequisites in words.
 func (n Needs) String() string {
 	var s []string
 	if n.Network {
@@ -75,7 +74,7 @@ func (n Needs) String() string {
 	return strings.Join(s, ", ")
 }
 
-// unmet returns why the fault cannot be had on this machine; nil: it can.
+// unmet returns the reason why this machine does not support the fault, or nil.
 func (f Fault) unmet() error {
 	if f.Missing != "" {
 		return errors.New("not yet: " + f.Missing)
@@ -103,8 +102,8 @@ func FaultNames() []string {
 	return names
 }
 
-// Possible returns the names of the faults that this machine can have, and why
-// it cannot have the others.
+// Possible returns the names of the faults that this machine supports, and the reasons against the
+// others.
 func Possible() (names []string, others map[string]error) {
 	others = map[string]error{}
 	for _, f := range Faults() {
@@ -130,7 +129,7 @@ func faultNamed(name string) (Fault, bool) {
 // Scene is the running cluster of a fault.
 type Scene struct {
 	Cluster *Cluster
-	// Seed is another one for every cycle, Turn counts those of the same fault.
+	// Seed differs for every cycle, Turn counts the cycles of the same fault.
 	Seed uint64
 	Turn int
 	// Say prints progress for the operator of the run.
@@ -144,20 +143,19 @@ type Scene struct {
 	crowd   *crowd
 	answers *answers
 	apis    []string
-	// settle waits for late joiners, and judge judges what there was up to a
-	// revision that all have reached.
+	// settle waits for late joiners; judge judges all updates up to a revision that all watchers
+	// have reached.
 	settle func(ctx context.Context)
-	// join has late joiners of nodes come and go until stop is called, which waits
-	// until each has been there at least as often as given.
+	// join runs late joiners of nodes until stop is called, which waits until each has joined at
+	// least the given number of times.
 	join   func(ctx context.Context, nodes []*Node, times int) (stop func(context.Context) error, err error)
 	judge  func(ctx context.Context, rev int64)
 	last   *Node         // the last victim
-	owned  int           // shards it owned
-	struck map[*Node]int // how often each was one
+	owned  int           // number of shards it owned
+	struck map[*Node]int // how often each node was a victim
 }
 
-// Victim returns, of the nodes that were a victim least often, the one that
-// owns most shards.
+// Victim returns the node that owns most shards among the nodes that were a victim least often.
 func (s *Scene) Victim(ctx context.Context) (*Node, error) {
 	owned, err := s.Cluster.Owned(ctx)
 	if err != nil {
@@ -168,7 +166,7 @@ func (s *Scene) Victim(ctx context.Context) (*Node, error) {
 	}), owned), nil
 }
 
-// strike notes that n is a victim.
+// strike records n as a victim.
 func (s *Scene) strike(n *Node, owned map[string]int) *Node {
 	if s.struck == nil {
 		s.struck = map[*Node]int{}
@@ -183,8 +181,7 @@ func (s *Scene) others(n *Node) []*Node {
 	return slices.DeleteFunc(slices.Clone(s.Cluster.Nodes), func(o *Node) bool { return o == n })
 }
 
-// WatchesGoOn waits until every watcher has everything that is acknowledged
-// by now.
+// WatchesGoOn waits until every watcher has all writes acknowledged so far.
 func (s *Scene) WatchesGoOn(ctx context.Context, within time.Duration) error {
 	return s.crowd.reach(ctx, s.load.acked.newest(), within)
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// clientFaults are clients that cannot reach a node, or do not read.
+// clientFaults are faults of clients: they cannot reach a node, or do not read.
 func clientFaults() []Fault {
 	return []Fault{
 		{

@@ -9,8 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// clusterFaults are faults of several nodes, or of their connections and
-// quorum.
+// clusterFaults are faults of several nodes, of their connections or of the quorum.
 func clusterFaults() []Fault {
 	return []Fault{
 		{
@@ -33,8 +32,7 @@ func clusterFaults() []Fault {
 	}
 }
 
-// loseQuorum kills all voters but one: of three two, which is one node fewer than a
-// shard has replicas.
+// loseQuorum kills all voters but one: two of three, one node fewer than a shard has replicas.
 func loseQuorum(ctx context.Context, s *Scene) (heal, error) {
 	members, err := s.Cluster.Nodes[0].members(ctx)
 	if err != nil {
@@ -56,7 +54,7 @@ func loseQuorum(ctx context.Context, s *Scene) (heal, error) {
 		return nil, err
 	}
 	return func(ctx context.Context) error {
-		// The time is generous: it is a promise, not a measurement.
+		// The bound is generous: it is a promise, not a measurement.
 		if err := s.WatchesGoOn(ctx, time.Minute); err != nil {
 			return fmt.Errorf("with %s as the only voter: %w", left.Name, err)
 		}
@@ -65,7 +63,7 @@ func loseQuorum(ctx context.Context, s *Scene) (heal, error) {
 	}, nil
 }
 
-// flap drops a node's gossip on and off.
+// flap alternately drops and admits a node's gossip.
 func flap(ctx context.Context, s *Scene) (heal, error) {
 	victim, err := s.Victim(ctx)
 	if err != nil {

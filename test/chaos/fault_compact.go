@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// compactions are faults in which nodes fall behind etcd's history: it compacts around
-// their last revision, r-1, r and r+1 by turns, while they cannot see it.
+// compactions are faults in which etcd compacts around the nodes' last revision (r-1, r and r+1 in
+// turn) while they are cut off.
 func compactions() []Fault {
 	return []Fault{
 		{
@@ -32,8 +32,8 @@ func compactions() []Fault {
 	}
 }
 
-// compactBehind cuts nodes from etcd, a single one from the other nodes too,
-// waits until etcd is ahead of them, and compacts it.
+// compactBehind cuts nodes from etcd, and a single node also from the other nodes, waits until etcd
+// is ahead of them, and compacts it.
 func (s *Scene) compactBehind(ctx context.Context, nodes ...*Node) (heal, error) {
 	var heals []heal
 	for _, n := range nodes {
@@ -61,7 +61,7 @@ func (s *Scene) compactBehind(ctx context.Context, nodes ...*Node) (heal, error)
 	}
 	at := last + int64(s.Turn%3) - 1
 	s.Say("%d nodes are cut at revision %d", len(nodes), last)
-	// No watch of the test may be below the compact revision.
+	// No watch of the test may be older than the compact revision.
 	if err := pause(ctx, 4*time.Second); err != nil {
 		return mend, err
 	}

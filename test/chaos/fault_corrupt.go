@@ -17,7 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// corruptions change bytes of one node.
+// corruptions are faults that change bytes of one node.
 func corruptions() []Fault {
 	return []Fault{
 		{
@@ -31,12 +31,12 @@ func corruptions() []Fault {
 	}
 }
 
-// flipByte flips one byte in the state of one node, and waits until it answers
-// with the right record again.
+// flipByte flips one byte in the state of one node, and waits until it returns the right record
+// again.
 func flipByte(ctx context.Context, s *Scene) (heal, error) {
-	// The key is outside the ranges of the readers: until the node has compared its
-	// copy with the others, a read of the key is wrong. A list of everything, which
-	// clients of etcd's API make after a compaction, would be one.
+	// The key is outside the ranges of the readers: until the node has compared its copy with the
+	// others, reads of the key are wrong. So are lists of everything, which clients of etcd's API
+	// make after a compaction.
 	s.load.compacting.Lock()
 	defer s.load.compacting.Unlock()
 	key := fmt.Sprintf("~bitflip/%d/%d", s.Seed, s.Turn)
@@ -73,7 +73,7 @@ func flipByte(ctx context.Context, s *Scene) (heal, error) {
 	}); err != nil {
 		return nil, err
 	}
-	// A watch that gets the record later would be sent the damaged one.
+	// A watch that gets the record later would receive the damaged one.
 	if err := s.crowd.reach(ctx, put.Header.Revision, patience); err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func flipByte(ctx context.Context, s *Scene) (heal, error) {
 		return nil, err
 	}
 	s.Say("flipped byte %d of the record of %s in %s, %d copies", at, key, victim.Name, n)
-	if ok, _ := right(ctx); ok { // while it does not answer, it is healing already
+	if ok, _ := right(ctx); ok { // if it does not answer, it is already healing
 		return nil, fmt.Errorf("%s still has the record as it was", victim.Name)
 	}
 	began := time.Now()
@@ -97,8 +97,8 @@ func flipByte(ctx context.Context, s *Scene) (heal, error) {
 	return nil, err
 }
 
-// encodedRecord returns how a node keeps a key that was put once, and the offset
-// of a byte in it: the first of its mod revision, or the last of its value.
+// encodedRecord returns a node's encoding of a key with one put, and the offset of a byte in it:
+// the first of its mod revision, or the last of its value.
 func encodedRecord(key, value string, rev int64, ofRevision bool) (record []byte, at int) {
 	encode := func(mod int64) []byte {
 		return kv.NewKeyValue(kv.Fields{
@@ -116,7 +116,7 @@ func encodedRecord(key, value string, rev int64, ofRevision bool) (record []byte
 	return record, at
 }
 
-// named returns the node of a name; nil: there is none.
+// named returns the node with a name, or nil.
 func (s *Scene) named(id shard.NodeID) *Node {
 	for _, n := range s.Cluster.Nodes {
 		if n.Name == string(id) {
@@ -126,7 +126,7 @@ func (s *Scene) named(id shard.NodeID) *Node {
 	return nil
 }
 
-// record reads a key as the node has it.
+// record reads a key from the node's own copy.
 func (n *Node) record(ctx context.Context, key string) (*etcdserverpb.RangeResponse, error) {
 	conn, err := n.dial()
 	if err != nil {
@@ -139,7 +139,7 @@ func (n *Node) record(ctx context.Context, key string) (*etcdserverpb.RangeRespo
 }
 
 // flipSaved kills all nodes, so that they need their saved history, and flips a byte in the saved
-// history of one.
+// history of one node.
 func flipSaved(ctx context.Context, s *Scene) (heal, error) {
 	s.last = nil
 	victim, err := s.Victim(ctx)
@@ -164,7 +164,7 @@ func flipSaved(ctx context.Context, s *Scene) (heal, error) {
 	return start, os.WriteFile(path, b, 0o600)
 }
 
-// savedHistory returns the biggest file of the node's saved history.
+// savedHistory returns the path of the biggest file of the node's saved history.
 func (n *Node) savedHistory() (path string, err error) {
 	var most int64
 	err = filepath.WalkDir(n.data, func(p string, d fs.DirEntry, err error) error {

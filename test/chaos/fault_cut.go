@@ -27,7 +27,7 @@ func cuts() []Fault {
 	}
 }
 
-// cutVictim applies rules on a victim.
+// cutVictim applies rules to a victim.
 func (s *Scene) cutVictim(ctx context.Context, what string, rules func(*Node) []string) (heal, error) {
 	victim, err := s.Victim(ctx)
 	if err != nil {
@@ -44,7 +44,7 @@ func cutPeer(ctx context.Context, s *Scene) (heal, error) {
 	})
 }
 
-// oneway are rules against one direction, by turns.
+// oneway returns rules against one direction, which alternates.
 func (s *Scene) oneway(ips []string) (rules []string) {
 	for _, ip := range ips {
 		if s.Turn%2 == 0 {
@@ -64,7 +64,7 @@ func onewayPeer(ctx context.Context, s *Scene) (heal, error) {
 	return s.cutVictim(ctx, "one way from or to the other nodes", func(v *Node) []string { return s.oneway(ips(s.others(v))) })
 }
 
-// cutOff are the rules that leave a node with its clients alone.
+// cutOff returns the rules that leave a node only its clients.
 func (s *Scene) cutOff(n *Node) []string {
 	return both(dropped, slices.Concat(s.etcdIPs(), ips(s.others(n)))...)
 }

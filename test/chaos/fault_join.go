@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// joins are nodes that join and leave as pods of a StatefulSet do.
+// joins are nodes that join and leave like pods of a StatefulSet.
 func joins() []Fault {
 	return []Fault{
 		{
@@ -25,11 +25,11 @@ func joins() []Fault {
 	}
 }
 
-// newcomerJoins is the number of times that each client of a newcomer joins.
+// newcomerJoins is the number of joins of each client of a newcomer.
 const newcomerJoins = 5
 
-// newcomer starts empty nodes and has clients connect before they are ready. No
-// watch may be cancelled as compacted at a revision that etcd still has.
+// newcomer starts empty nodes, with clients that connect before they are ready. No watch may be
+// cancelled as compacted at a revision that etcd still has.
 func newcomer(ctx context.Context, s *Scene) (heal, error) {
 	s.last = nil
 	spares := s.Cluster.Spares
@@ -47,7 +47,7 @@ func newcomer(ctx context.Context, s *Scene) (heal, error) {
 		}
 	}
 	var stops []func(context.Context) error
-	for _, n := range spares { // each has clients that know no other node
+	for _, n := range spares { // each has clients with no other address
 		stop, err := s.join(ctx, []*Node{n}, newcomerJoins)
 		if err != nil {
 			return leave, err
@@ -66,8 +66,8 @@ func newcomer(ctx context.Context, s *Scene) (heal, error) {
 	return leave, s.Cluster.await(ctx, "the shards to leave both", func(m *shard.Map) error { return without(m, spares...) })
 }
 
-// fiveToThree repeats a loss of quorum: votes moved away from restarted pods
-// to pods that were then scaled away.
+// fiveToThree reproduces a loss of quorum: votes moved from restarted pods to pods that were then
+// scaled away.
 func fiveToThree(ctx context.Context, s *Scene) (heal, error) {
 	s.last = nil
 	const stay = 3
@@ -97,7 +97,7 @@ func fiveToThree(ctx context.Context, s *Scene) (heal, error) {
 	if _, err := rest.leader(ctx); err != nil {
 		return back, err
 	}
-	// The three agree on a change: one shard gets another owner.
+	// The three must agree on a change: another owner for one shard.
 	err := rest.await(ctx, "the three to agree on a change", func(m *shard.Map) error {
 		r := m.Shards[0].Replicas
 		if len(r) < 2 {

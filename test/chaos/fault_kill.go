@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// kills are nodes that die.
+// kills are faults that kill nodes.
 func kills() []Fault {
 	return []Fault{
 		{

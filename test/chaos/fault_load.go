@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// loadFaults are changes of the shard map that the cluster makes on its own: no
-// client may notice more than a pause.
+// loadFaults are changes of the shard map that the cluster makes on its own. They may cause no more
+// than a pause for clients.
 func loadFaults() []Fault {
 	return []Fault{{
 		Name: "hot", About: "writes to one prefix make the cluster split its shard automatically; after they stop, it merges as many",
@@ -20,12 +20,12 @@ func loadFaults() []Fault {
 	}}
 }
 
-// mostSplits bounds the splits that cool a shard that has half as
-// much load again as is too much: one, and another where the cut was uneven.
+// mostSplits bounds the splits that cool a shard with 1.5 times the permitted load: one, and
+// another if the cut was uneven.
 const mostSplits = 2
 
-// quiet is the time without changes of the map under a steady load: the
-// leader looks at it every ten seconds, and it counts when it lasts for as long.
+// quiet is the time without changes of the map under a steady load: the leader checks the load
+// every ten seconds, and acts on a load that lasts that long.
 const quiet = 25 * time.Second
 
 func hotFlags(c Config) []string {
@@ -33,17 +33,16 @@ func hotFlags(c Config) []string {
 	return []string{"--shards", strconv.Itoa(shards), "--split-events", strconv.Itoa(hotBound(c.Rate, shards)), "--split-after", "10s", "--merge-after", "10s"}
 }
 
-// hotShards is the number of shards at first: one for each prefix. With few, as usual, more events would be
-// too many for a shard than two cores can write and watch.
+// hotShards is the initial number of shards: one for each prefix. With few shards, as usual, too many
+// events for a shard would be more than two cores can write and watch.
 func hotShards(c Config) int { return max(c.Shards, c.Prefixes) }
 
-// hotBound is the events per second that are too many for a shard: about five times
-// the usual writes of each. So the rate of one is less than the quarter up to
-// which two are merged, and that of two is more, when etcd takes the writes as fast
-// as they are meant to come.
+// hotBound is the number of events per second that is too much for a shard: about five times the
+// usual writes of each. So the rate of one shard is below the quarter up to which two are merged,
+// and the rate of two is above it, when etcd reaches the target rate.
 func hotBound(rate, shards int) int { return max(1, 5*rate/shards) }
 
-// heat makes a prefix hot and lets it cool down again.
+// heat puts load on one prefix and removes it again.
 func heat(ctx context.Context, s *Scene) (heal, error) {
 	s.last = nil
 	first, err := s.Cluster.fullMap(ctx)
@@ -94,8 +93,8 @@ func heat(ctx context.Context, s *Scene) (heal, error) {
 	return mend, nil
 }
 
-// rests waits until the map is as is says, and returns the one that it is a while
-// later, which must be so still.
+// rests waits until is accepts the map, and returns the map of a while later, which is must still
+// accept.
 func (c *Cluster) rests(ctx context.Context, what string, is func(*shard.Map) error) (*shard.Map, error) {
 	if err := c.await(ctx, what, is); err != nil {
 		return nil, err
@@ -113,7 +112,7 @@ func (c *Cluster) rests(ctx context.Context, what string, is func(*shard.Map) er
 	return m, nil
 }
 
-// shards returns the shards of m that keys of the i-th prefix are in.
+// shards returns the shards of m that contain keys of the i-th prefix.
 func (k keyspace) shards(m *shard.Map, i int) (in []*shard.Shard) {
 	for j := range m.Shards {
 		if s := &m.Shards[j]; s.Range.Overlaps(kv.Prefix(k.prefix(i))) {
@@ -134,9 +133,8 @@ func (k keyspace) alone(m *shard.Map, i int) bool {
 	return len(in) == 1
 }
 
-// mapChanges returns how many splits in two and how many merges of two made one map
-// of another: a split makes one shard more with two new IDs, a merge one shard less
-// with one.
+// mapChanges returns the number of two-way splits and merges between two maps: a split makes one
+// shard more with two new IDs, a merge one shard less with one new ID.
 func mapChanges(from, to *shard.Map) (splits, merges int) {
 	more, ids := len(to.Shards)-len(from.Shards), int(to.NextID-from.NextID)
 	splits = (ids + more) / 3

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// losses are networks that lose packets at random, of all nodes, in both
-// directions.
+// losses are networks that lose packets of all nodes at random, in both directions.
 func losses() []Fault {
 	loss := func(percent int) Fault {
 		return Fault{

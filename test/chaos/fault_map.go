@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// mapFaults are changes of the shard map while all is well: no client may notice
-// more than a pause.
+// mapFaults are changes of the shard map in a healthy cluster. They may cause no more than a pause
+// for clients.
 func mapFaults() []Fault {
 	return []Fault{
 		{
@@ -59,8 +59,8 @@ func changeMap(ctx context.Context, s *Scene) (heal, error) {
 	}, nil
 }
 
-// mapChanger changes the map at random. There are never fewer shards than at
-// first, which the cluster would cut on its own, and at most half as many more.
+// mapChanger changes the map at random. There are never fewer shards than at first, since the
+// cluster would split them on its own, and at most half as many more.
 type mapChanger struct {
 	s     *Scene
 	rng   *rand.Rand
@@ -85,7 +85,7 @@ func (c *mapChanger) run(ctx context.Context) error {
 	}
 }
 
-// once makes one change. That the map has changed meanwhile is an error.
+// once makes one change. It fails if the map has changed meanwhile.
 func (c *mapChanger) once(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -110,10 +110,10 @@ func (c *mapChanger) once(ctx context.Context) error {
 	return nil
 }
 
-// copies are the shards that each node has loaded.
+// copies has the loaded shards of each node.
 type copies map[shard.NodeID]map[shard.ID]bool
 
-// next returns a random change of m; nil if the drawn one is not possible. Like the leader's and
+// next returns a random change of m, or nil if the drawn one is not possible. Like the leader's and
 // an operator's changes, it moves nothing to a node that is still loading: that node would have to
 // list at etcd.
 func (c *mapChanger) next(m *shard.Map, loaded copies) (what string, change shard.Change) {
@@ -147,8 +147,7 @@ func merge(m *shard.Map, i int, loaded copies) shard.Change {
 	return shard.Merge{Shards: []shard.ID{a.ID, b.ID}, Replicas: both}
 }
 
-// move gives a shard another owner, or takes a replica away, which the planner
-// brings back.
+// move changes the owner of a shard, or removes a replica, which the planner adds again.
 func (c *mapChanger) move(s *shard.Shard, loaded copies) shard.Change {
 	next := slices.Clone(s.Replicas)
 	if len(next) < 2 || slices.ContainsFunc(next, func(n shard.NodeID) bool { return !loaded[n][s.ID] }) {
@@ -163,7 +162,7 @@ func (c *mapChanger) move(s *shard.Shard, loaded copies) shard.Change {
 	return shard.Assign{Moves: []shard.Move{{Shard: s.ID, Replicas: next}}}
 }
 
-// scale has two nodes join and leave again, one softly and one hard.
+// scale adds two nodes and removes them again, one by a drain and one by a kill.
 func scale(ctx context.Context, s *Scene) (heal, error) {
 	s.last = nil
 	soft, hard := s.Cluster.Spares[0], s.Cluster.Spares[1]
@@ -180,7 +179,7 @@ func scale(ctx context.Context, s *Scene) (heal, error) {
 	if err := s.Cluster.await(ctx, "both to have shards", func(m *shard.Map) error { return have(m, soft, hard) }); err != nil {
 		return leave, err
 	}
-	// No shard moves any more: the next changes are about leaving.
+	// The moves have ended: further changes are caused by the nodes' leave.
 	if err := s.Cluster.calm(ctx); err != nil {
 		return leave, err
 	}
@@ -199,7 +198,8 @@ func scale(ctx context.Context, s *Scene) (heal, error) {
 	return leave, err
 }
 
-// have fails if one of the nodes is no replica of any shard. None need be an owner: that may be few nodes.
+// have fails if one of the nodes has no replica of any shard. They need not be owners: few nodes may own
+// all shards.
 func have(m *shard.Map, nodes ...*Node) error {
 	for _, n := range nodes {
 		if !m.Holds(shard.NodeID(n.Name)) {
@@ -220,7 +220,7 @@ func without(m *shard.Map, nodes ...*Node) error {
 	return nil
 }
 
-// await waits until the map is as is says.
+// await waits until is accepts the map.
 func (c *Cluster) await(ctx context.Context, what string, is func(*shard.Map) error) error {
 	return poll(ctx, patience, what, func() error {
 		m, err := c.fullMap(ctx)
@@ -231,8 +231,8 @@ func (c *Cluster) await(ctx context.Context, what string, is func(*shard.Map) er
 	})
 }
 
-// calm waits until the map has been the same for longer than a shard rests
-// between two moves.
+// calm waits until the map has been unchanged for longer than the minimum time between two moves of
+// a shard.
 func (c *Cluster) calm(ctx context.Context) error {
 	const rest = 6 * time.Second
 	var version uint64
@@ -248,8 +248,7 @@ func (c *Cluster) calm(ctx context.Context) error {
 	})
 }
 
-// fullMap returns the shard map as the nodes have it, from the first that
-// answers.
+// fullMap returns the shard map of the first node that answers.
 func (c *Cluster) fullMap(ctx context.Context) (*shard.Map, error) {
 	var errs []error
 	for _, n := range c.Nodes {
@@ -281,7 +280,7 @@ func (n *Node) fullMap(ctx context.Context) (*shard.Map, error) {
 	return shard.DecodeMap(r.GetMap())
 }
 
-// loaded returns which shards the nodes have loaded.
+// loaded returns the loaded shards of the nodes.
 func (c *Cluster) loaded(ctx context.Context) (copies, error) {
 	out := copies{}
 	for _, n := range c.Nodes {
@@ -300,7 +299,7 @@ func (c *Cluster) loaded(ctx context.Context) (copies, error) {
 	return out, nil
 }
 
-// propose has the voters agree on a change.
+// propose proposes a change to each voter until one accepts it.
 func (c *Cluster) propose(ctx context.Context, command shard.Command) error {
 	b, err := shard.EncodeCommand(command)
 	if err != nil {

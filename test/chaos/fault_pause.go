@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// pauses are owners stopped with SIGSTOP: the worst kind of death, because
-// their connections stay open, and they come back without knowing that they
-// were away.
+// pauses stop owners with SIGSTOP: the worst kind of failure, because their connections stay open,
+// and they do not notice that they were stopped.
 func pauses() []Fault {
 	pause := func(name string, d time.Duration) Fault {
-		asked := min(d/2, 500*time.Millisecond) // how long it is asked before it wakes
+		asked := min(d/2, 500*time.Millisecond) // how long the test sends reads before it wakes
 		return Fault{
 			Name: name, About: "SIGSTOP to the node that owns most shards for " + d.String() + "; when it wakes, its answers must not be stale",
 			For: d - asked, Stall: 2500 * time.Millisecond,
@@ -30,9 +29,8 @@ func pauses() []Fault {
 	}
 }
 
-// Throttling as a CPU limit does it: the kernel's bandwidth control stops a
-// process for the rest of each period once its quota is used up
-// (Documentation/scheduler/sched-bwc.rst).
+// CPU limits throttle in the same way: the kernel's bandwidth control stops a process for the rest
+// of each period once its quota is used up (Documentation/scheduler/sched-bwc.rst).
 const (
 	throttlePeriod  = 200 * time.Millisecond
 	throttleStopped = 150 * time.Millisecond
@@ -58,7 +56,7 @@ func throttleBoth(ctx context.Context, s *Scene) (heal, error) {
 	return nil, nil //nolint:nilnil // it is mended
 }
 
-// throttle stops and continues a process in turns. The process runs when it returns.
+// throttle alternately stops and continues a process. The process runs when it returns.
 func throttle(ctx context.Context, signal func(syscall.Signal) error) error {
 	for began := time.Now(); time.Since(began) < throttleFor; {
 		if err := signal(syscall.SIGSTOP); err != nil {
@@ -75,8 +73,8 @@ func throttle(ctx context.Context, signal func(syscall.Signal) error) error {
 	return nil
 }
 
-// pauseOwner stops a node. Before it is woken it is asked for a while, so that
-// questions wait for it, and afterwards as well: no answer may be stale.
+// pauseOwner stops a node. It sends reads before the node wakes, so that requests queue, and
+// afterwards. No answer may be stale.
 func (s *Scene) pauseOwner(ctx context.Context, asked time.Duration) (heal, error) {
 	victim, err := s.Victim(ctx)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// rebuilds are another cluster at the addresses of the one that clients know.
+// rebuilds are faults that create another cluster at the addresses of the clients' cluster.
 func rebuilds() []Fault {
 	return []Fault{{
 		Name: "rebuilt", About: "the nodes and etcd are recreated with fresh data behind running clients, with the same lineage number and by turns the same etcd cluster ID; then writes bring etcd past its old revision",
@@ -18,7 +18,7 @@ func rebuilds() []Fault {
 	}}
 }
 
-// rebuild ends everything but the clients, and starts it again with nothing.
+// rebuild ends all processes but the clients, and starts them again without data.
 func rebuild(ctx context.Context, s *Scene) (heal, error) {
 	s.last = nil
 	m := s.etcd.members[0]
@@ -35,7 +35,7 @@ func rebuild(ctx context.Context, s *Scene) (heal, error) {
 	if err := errors.Join(m.proc.kill(), os.RemoveAll(m.data)); err != nil {
 		return s.goOn, err
 	}
-	if s.Turn%2 == 1 { // etcd makes its cluster ID of the token and the members' addresses
+	if s.Turn%2 == 1 { // etcd derives its cluster ID from the token and the members' addresses
 		m.proc.args = slices.DeleteFunc(m.proc.args, func(a string) bool { return strings.HasPrefix(a, clusterToken) })
 		m.proc.args = append(m.proc.args, clusterToken+fmt.Sprint("rebuilt-", s.Turn))
 	}
@@ -57,8 +57,8 @@ func rebuild(ctx context.Context, s *Scene) (heal, error) {
 		return s.goOn, err
 	}
 	began := time.Now()
-	// A position of the old cluster must not become one of the new cluster when its
-	// revisions pass it.
+	// A position of the old cluster must not become valid in the new cluster when its revisions
+	// pass it.
 	if err := s.overtake(ctx, m, head); err != nil {
 		return s.goOn, err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// restores are etcds that come back with another history.
+// restores are faults in which etcd returns with another history.
 func restores() []Fault {
 	restore := func(name, about string, r etcdtest.Restore, overtake bool) Fault {
 		return Fault{
@@ -32,8 +32,8 @@ func restores() []Fault {
 	}
 }
 
-// restore takes a snapshot, lets etcd continue for a while, and takes it back.
-// No writes until every node has noticed: events sent before that are wrong.
+// restore takes a snapshot, lets etcd continue for a while, and restores the snapshot. Nothing
+// writes until every node has noticed: events sent before that are wrong.
 func (s *Scene) restore(ctx context.Context, r etcdtest.Restore, overtake bool) (heal, error) {
 	s.last = nil
 	m := s.etcd.members[0]
@@ -91,7 +91,7 @@ func (s *Scene) restore(ctx context.Context, r etcdtest.Restore, overtake bool) 
 	return s.goOn, nil
 }
 
-// stop stops the writes and judges all that there was.
+// stop stops the writes and judges all updates so far.
 func (s *Scene) stop(ctx context.Context) error {
 	s.answers.mute(true)
 	s.crowd.still.Store(true)
@@ -118,8 +118,8 @@ func (s *Scene) goOn(context.Context) error {
 	return nil
 }
 
-// takeBack ends etcd and replaces its data by a snapshot. With
-// unseen no node can reach it until the returned heal has run.
+// takeBack ends etcd and replaces its data with a snapshot. With unseen no node can reach it until
+// the returned heal has run.
 func (s *Scene) takeBack(ctx context.Context, m *member, r etcdtest.Restore, unseen bool) (heal, error) {
 	var heals []heal
 	if unseen {
@@ -137,7 +137,7 @@ func (s *Scene) takeBack(ctx context.Context, m *member, r etcdtest.Restore, uns
 	return together(heals...), etcdtest.RestoreInto(r, m.data, m.name, m.peer)
 }
 
-// overtake writes until etcd is ahead of a revision.
+// overtake writes until etcd is past a revision.
 func (s *Scene) overtake(ctx context.Context, m *member, head kv.Revision) error {
 	g, writing := errgroup.WithContext(ctx)
 	for i := range uint64(writers) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// twoFaults are two of the others at a time.
+// twoFaults are two other faults at a time.
 func twoFaults() []Fault {
 	return []Fault{{
 		Name: "two", About: "two of kill, pause-2s, cut-etcd, cut-peer, oneway-peer, cut-client and loss-5, at random, the second while the first lasts",

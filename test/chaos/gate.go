@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// gate holds slow readers back while it is closed.
+// gate blocks slow readers while it is closed.
 type gate struct {
 	mu sync.Mutex
 	is chan struct{} // guarded by mu; closed: the gate is open
@@ -33,7 +33,7 @@ func (g *gate) open() {
 	}
 }
 
-// pass waits until the gate is open, and reports whether it had to.
+// pass waits until the gate is open, and reports whether it was closed.
 func (g *gate) pass(ctx context.Context) (waited bool) {
 	g.mu.Lock()
 	is := g.is

@@ -16,16 +16,16 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// joiners are watchers that come late, again and again: each starts at an old
-// revision, catches up, is judged, and leaves.
+// joiners are watchers that repeatedly start late: each starts at an old revision, catches up, is
+// judged, and ends.
 type joiners struct {
 	truth *truth
 	keys  keyspace
 	all   []*joiner
-	gate  *gate // closed: no node joins
+	gate  *gate // closed: no joiner starts
 }
 
-// joiner is one of them, with a client of its own.
+// joiner is one joiner, with its own client.
 type joiner struct {
 	*joiners
 	by     kind
@@ -39,7 +39,7 @@ type joiner struct {
 	events   int               // guarded by mu
 	catchUps catchUps          // guarded by mu
 	broken   []check.Violation // guarded by mu
-	doing    string            // guarded by mu; for people
+	doing    string            // guarded by mu; for error messages
 }
 
 func newJoiners(nodes []target, apis []string, each int, t *truth, keys keyspace, rng *rand.Rand) (*joiners, error) {
@@ -93,11 +93,11 @@ func (js *joiners) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// settle waits until no node is joining, and lets none join until the gate is opened. A joiner
-// that does not finish in time is a violation.
+// settle waits until no joiner is running, and starts none until the gate is opened. A joiner that
+// does not finish in time is a violation.
 func (js *joiners) settle(ctx context.Context, within time.Duration) {
 	js.gate.close()
-	_ = pause(ctx, 10*time.Millisecond) // joiners that have passed the gate are busy now
+	_ = pause(ctx, 10*time.Millisecond) // joiners that have passed the gate count as busy now
 	_ = poll(ctx, within, "late joiners", func() error {
 		for _, j := range js.all {
 			if j.busy.Load() {
@@ -116,7 +116,7 @@ func (js *joiners) settle(ctx context.Context, within time.Duration) {
 	}
 }
 
-// joined waits until each joiner has been there so often since the last take.
+// joined waits until each joiner has joined the given number of times since the last take.
 func (js *joiners) joined(ctx context.Context, times int, within time.Duration) error {
 	return poll(ctx, within, "late joiners", func() error {
 		for _, j := range js.all {
@@ -150,8 +150,8 @@ func (js *joiners) take(c *Cycle) (broken []check.Violation) {
 	return broken
 }
 
-// join starts at an old revision and watches until all is there that was there
-// when it started.
+// join starts at an old revision and watches until it has all events up to the revision at its
+// start.
 func (j *joiner) join(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -180,9 +180,9 @@ func (j *joiner) join(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	// Events may come before we hear of them from etcd.
+	// Events may arrive before etcd's own watch reports them.
 	if terr := j.truth.reach(ctx, int64(c.Reached()), patience); terr != nil {
-		return // the run fails anyway
+		return // the run fails for another reason
 	}
 	if err == nil {
 		c.Finish(j.truth.history(), until)
@@ -201,17 +201,17 @@ func (j *joiner) join(ctx context.Context) {
 	}
 }
 
-// errGone reports that a join ended as it had to: etcd has compacted its start.
+// errGone reports the expected end of a join: etcd has compacted its start.
 var errGone = errors.New("compacted")
 
-// start chooses a revision that the truth knows: a restored etcd has older events, too,
-// by which a watch cannot be judged.
+// start chooses a revision that the truth has. A restored etcd also has older events, for which a
+// watch cannot be judged.
 func (j *joiner) start(head int64) kv.Revision {
 	return max(j.anyStart(head), j.truth.now.Load().base+1)
 }
 
-// anyStart chooses a revision: near the head, somewhere above etcd's compact revision, just there,
-// or, if the API can serve it, from long ago.
+// anyStart chooses a revision: near the head, anywhere above etcd's compact revision, exactly
+// there, or, if the API can serve it, much older.
 func (j *joiner) anyStart(head int64) kv.Revision {
 	compacted := max(j.truth.compacted.Load(), 1)
 	switch n := j.rng.IntN(8); {
@@ -268,7 +268,7 @@ func (j *joiner) joinEtcd(ctx context.Context, w check.Watch, c *check.Checker, 
 		return r, nil
 	}
 	e := newEtcdWatch(newWatcher(wish{by: j.by, watch: w}, j.truth))
-	e.watcher.checker = c // it is fed through e
+	e.watcher.checker = c // e passes its updates
 	for resp := range j.etcd.Watch(ctx, string(key), opts...) {
 		if err := resp.Err(); err != nil {
 			if resp.CompactRevision > 0 && e.next <= resp.CompactRevision && resp.CompactRevision <= j.truth.compacted.Load() {

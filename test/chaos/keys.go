@@ -7,8 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// keyspace is the keys of a run: prefixes that shards can be cut at, and keys
-// below each.
+// keyspace is the keys of a run: prefixes at which shards can be cut, and the keys of each.
 type keyspace struct {
 	prefixes, keys int
 }
@@ -24,8 +23,8 @@ func (k keyspace) any(rng *rand.Rand) string {
 	return k.key(rng.IntN(k.prefixes), rng.IntN(k.keys))
 }
 
-// value returns 64 to 512 random bytes. They are JSON, but for one of eight values, which
-// lacks its end: the program settings cannot decode it.
+// value returns 64 to 512 random bytes. Seven of eight values are JSON; the eighth lacks its end,
+// so that the program settings cannot decode it.
 func value(rng *rand.Rand) string {
 	const open, end = `{"v":"`, `"}`
 	b := []byte(open)

@@ -10,10 +10,9 @@ import (
 	"syscall"
 )
 
-// flipInMemory flips the lowest bit of the byte at offset at of every occurrence
-// of pattern in the private writable memory of a process, which it stops
-// meanwhile. It returns how many it flipped. It needs the right to trace the
-// process (ptrace(2)).
+// flipInMemory flips the lowest bit of the byte at offset at of every occurrence of pattern in the
+// private writable memory of a process, which is stopped meanwhile. It returns the number of flips.
+// It needs the right to trace the process (ptrace(2)).
 func flipInMemory(pid int, pattern []byte, at int) (flipped int, err error) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return 0, fmt.Errorf("stop process %d: %w", pid, err)
@@ -50,7 +49,7 @@ func flipRegion(mem *os.File, from, to int64, pattern []byte, at int) (flipped i
 		b := make([]byte, min(step+int64(len(pattern))-1, to-from)) // a match may begin at the end of a step
 		n, err := mem.ReadAt(b, from)
 		if err != nil && n == 0 {
-			continue // reserved and not there, as most of Go's arenas
+			continue // reserved but not mapped, like most of Go's arenas
 		}
 		for b, base := b[:n], from; ; {
 			i := bytes.Index(b, pattern)

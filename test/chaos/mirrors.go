@@ -12,15 +12,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// checked is a client's local copy of a range, compared with etcd whenever the
-// writes pause.
+// checked is a client's local copy of a range. The run compares it with etcd whenever the writes
+// pause.
 type checked struct {
 	name string
 	r    kv.Range
 	m    *mirror.Mirror
 
-	era     int             // of the truth, when it was judged last
-	history client.Position // the one then, without a revision
+	era     int             // the truth's era at the last judgement
+	history client.Position // the history at that time, without a revision
 }
 
 // historyOf returns the history that a position belongs to.
@@ -41,8 +41,8 @@ func newMirrors(ctx context.Context, c *client.Client, keys keyspace) []*checked
 	return out
 }
 
-// judge waits until the mirror has rev and compares it with etcd's state: at
-// the revision it is at, because leases run out even without writes.
+// judge waits until the mirror has rev and compares it with etcd's state at the mirror's revision,
+// because leases expire even without writes.
 func (m *checked) judge(ctx context.Context, t *truth, rev int64, within time.Duration) []check.Violation {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -24,8 +24,8 @@ type nativeWatch struct {
 	observer
 }
 
-// observer takes the updates of a watch: a [watcher], which judges it, or what passes it on to one
-// in another process.
+// observer receives the updates of a watch: it is a [watcher], which judges them, or passes them on
+// to a watcher in another process.
 type observer interface {
 	saw(op check.Op, now time.Time)
 	resumed(r resume)
@@ -36,7 +36,7 @@ type observer interface {
 	slept()
 }
 
-// watchesOf returns watchers as watches of this process.
+// watchesOf returns the watches of watchers in this process.
 func watchesOf(ws []*watcher) []nativeWatch {
 	out := make([]nativeWatch, len(ws))
 	for i, w := range ws {
@@ -63,8 +63,8 @@ func (n *natives) run(ctx context.Context) {
 
 func (n *natives) close() error { return n.client.Close() }
 
-// watch watches until ctx ends. If the server no longer has the missed events, the client must
-// begin with the state, which is counted as a relist: no watch should need it.
+// watch watches until ctx ends. If the server no longer has the missed events, the client has to
+// start from the state, which counts as a relist: no watch should need it.
 func (n *natives) watch(ctx context.Context, w nativeWatch) {
 	for relist := false; ; relist = true {
 		err := n.follow(ctx, w, relist)
@@ -83,7 +83,7 @@ func (n *natives) watch(ctx context.Context, w nativeWatch) {
 	}
 }
 
-// follow watches until the watch ends, and returns why.
+// follow watches until the watch ends, and returns the cause.
 func (n *natives) follow(ctx context.Context, w nativeWatch, relist bool) error {
 	var history client.Position
 	opts := []client.WatchOption{client.WithProgress(), client.OnResume(func(r client.Resume) {
@@ -119,7 +119,7 @@ func (n *natives) follow(ctx context.Context, w nativeWatch, relist bool) error 
 		history = now
 		op := opFrom(&u)
 		if op.Kind == check.OpProgress && first && w.wish.start == fromNow && !relist {
-			op.Kind = check.OpCreated // the client says so where the watch starts
+			op.Kind = check.OpCreated // the client reports the start of the watch this way
 		}
 		if u.Kind == client.KindResync {
 			w.resynced()

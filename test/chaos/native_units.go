@@ -27,8 +27,7 @@ func opFrom(u *client.Update) check.Op {
 	return op
 }
 
-// conflated returns the option for the latest values at intervals of d; 0: every
-// event.
+// conflated returns the option for the latest values at intervals of d; 0: every event.
 func conflated(d time.Duration) []client.WatchOption {
 	if d == 0 {
 		return nil

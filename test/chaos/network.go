@@ -13,13 +13,13 @@ import (
 	"syscall"
 )
 
-// network gives every process of a run an address in a network namespace of
-// its own, all on one bridge, so that the link between two of them can be cut
-// without touching anything else on the machine. The run itself, with all
-// clients, is at the bridge's address. It needs root, ip and iptables.
+// network gives every process of a run an address in a network namespace of its own, all on one
+// bridge, so that the run can cut the link between two of them and change nothing else on the
+// machine. The run itself, with all clients, uses the bridge's address. It needs root, ip and
+// iptables.
 type network struct {
-	id    string // in the names of all its resources
-	self  string // our address
+	id    string // part of the names of all its resources
+	self  string // the run's address
 	hosts []*host
 }
 
@@ -29,11 +29,11 @@ type host struct {
 	space    string // the namespace
 }
 
-// ourNames begin the names of all that a network makes; the process that made
-// it follows, so that the leftovers of a crashed run can be found.
+// ourNames is the prefix of all resources of a network. The ID of the process that created it
+// follows, so that a later run finds the leftovers of a crashed one.
 const ourNames = "swc"
 
-// netless returns why there can be no network here; nil: there can.
+// netless returns the reason why this machine does not support a network, or nil.
 func netless() error {
 	if os.Geteuid() != 0 {
 		return errors.New("it needs root, for network namespaces")
@@ -46,8 +46,8 @@ func netless() error {
 	return nil
 }
 
-// newNetwork makes a network with a host for each name, after it has removed
-// what runs that crashed have left.
+// newNetwork makes a network with a host for each name, after it has removed the leftovers of
+// crashed runs.
 func newNetwork(ctx context.Context, names []string) (n *network, err error) {
 	if err := sweep(ctx); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func newNetwork(ctx context.Context, names []string) (n *network, err error) {
 	return n, nil
 }
 
-// close removes the network. Nothing may run in it any more.
+// close removes the network. No process may run in it any more.
 func (n *network) close() error {
 	ctx := context.Background() // also when the run was interrupted
 	return remove(ctx, func(name string) bool {
@@ -97,7 +97,7 @@ func (n *network) close() error {
 	})
 }
 
-// sweep removes the networks of processes that are gone.
+// sweep removes the networks of processes that have ended.
 func sweep(ctx context.Context) error {
 	return remove(ctx, func(name string) bool {
 		of, ok := owner(name)
@@ -105,7 +105,7 @@ func sweep(ctx context.Context) error {
 	})
 }
 
-// owner returns the process that a name of ours belongs to.
+// owner returns the process that created a network's resource.
 func owner(name string) (pid int, ok bool) {
 	rest, ok := strings.CutPrefix(name, ourNames)
 	if !ok {
@@ -118,8 +118,8 @@ func owner(name string) (pid int, ok bool) {
 	return pid, err == nil
 }
 
-// remove removes the namespaces and links whose names are chosen. A link that
-// went with its namespace is none.
+// remove removes the namespaces and links with chosen names. It ignores a link that was removed
+// with its namespace.
 func remove(ctx context.Context, chosen func(name string) bool) error {
 	var errs []error
 	spaces, err := os.ReadDir("/run/netns")
@@ -143,8 +143,8 @@ func remove(ctx context.Context, chosen func(name string) bool) error {
 	return errors.Join(errs...)
 }
 
-// freePrefix returns the first three parts of addresses that are unused here,
-// of those set aside for tests of networks (RFC 2544).
+// freePrefix returns the first three parts of unused addresses in the range for tests of networks
+// (RFC 2544).
 func freePrefix() (string, error) {
 	taken, err := net.InterfaceAddrs()
 	if err != nil {
@@ -179,8 +179,8 @@ func (h *host) run(bin string, args []string) (string, []string) {
 	return "ip", append([]string{"netns", "exec", h.space, bin}, args...)
 }
 
-// apply adds rules to the host's filter, and returns a function that removes just these.
-// Each begins with the chain, as in "INPUT -s 198.18.0.10 -j DROP".
+// apply adds rules to the host's filter, and returns a function that removes exactly these. Each
+// begins with the chain, as in "INPUT -s 198.18.0.10 -j DROP".
 func (h *host) apply(ctx context.Context, rules ...string) (heal, error) {
 	var added []string
 	undo := func(ctx context.Context) error {
@@ -204,18 +204,18 @@ func (h *host) iptables(ctx context.Context, args string) error {
 	return inOrder(ctx, "ip netns exec "+h.space+" iptables -w "+args)
 }
 
-// from and to are rules that keep a host from hearing an address, and from
-// being heard by it; by is the treatment of the packets.
+// from returns a rule for packets from an address to the host, to one for packets to the address;
+// by is the treatment of the packets.
 func from(ip, by string) string { return "INPUT -s " + ip + by }
 func to(ip, by string) string   { return "OUTPUT -d " + ip + by }
 
-// What happens to packets: they vanish, or the connection is reset at once.
+// Treatments of packets: drop them, or reset the connection at once.
 const (
 	dropped = " -j DROP"
 	reset   = " -p tcp -j REJECT --reject-with tcp-reset"
 )
 
-// both are the rules that cut a host from addresses in both directions.
+// both returns the rules that cut a host from addresses in both directions.
 func both(by string, ips ...string) (rules []string) {
 	for _, ip := range ips {
 		rules = append(rules, from(ip, by), to(ip, by))

@@ -320,7 +320,7 @@ func TestReportSumsUp(t *testing.T) {
 		if kill.cycles != 2 || kill.void != 1 || kill.events != 45 || kill.writes != 600 || quantiles(kill.late[nativeClient]).Max != 3*time.Second {
 			t.Errorf("%+v", kill)
 		}
-		if m := r.Missed(); len(m) != 1 || !strings.Contains(m[0], "kill: native p99 of 3s, 1s is the target; the worst was it") {
+		if m := r.Missed(); len(m) != 1 || !strings.Contains(m[0], "kill: native p99 of 3s, target 1s; the worst was it") {
 			t.Errorf("missed: %v", m)
 		}
 		var text, page bytes.Buffer

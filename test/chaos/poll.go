@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// errHopeless reports that waiting does not help.
+// errHopeless reports that further waiting is useless.
 var errHopeless = errors.New("not going to happen")
 
-// poll calls f until it succeeds, and fails with f's last error when it does
-// not within the given time, or when that is [errHopeless].
+// poll calls f until it succeeds. It fails with f's last error after the given time, or at once
+// with an [errHopeless].
 func poll(ctx context.Context, within time.Duration, what string, f func() error) error {
 	deadline, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

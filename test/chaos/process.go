@@ -10,13 +10,13 @@ import (
 	"syscall"
 )
 
-// process is a program that runs, or has run, with its output in a file. It
-// never outlives this one: the kernel kills it when we die.
+// process is a program, running or ended, with its output in a file. It never outlives this
+// process: the kernel kills it when its parent dies.
 type process struct {
 	name, bin string
 	args      []string
-	env       []string // added to ours
-	log       string   // path of the file, appended to by every start
+	env       []string // in addition to this process's
+	log       string   // path of the file; every start appends to it
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd     // guarded by mu; nil: not running
@@ -24,12 +24,12 @@ type process struct {
 	err  error         // guarded by mu; how cmd ended
 }
 
-// start runs the program. It fails when it runs already.
+// start runs the program. It fails if the program is already running.
 func (p *process) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd != nil {
-		return fmt.Errorf("start %s: it runs already", p.name)
+		return fmt.Errorf("start %s: it is already running", p.name)
 	}
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -41,8 +41,8 @@ func (p *process) start() error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	started, done := make(chan error), make(chan struct{})
 	go func() {
-		// The kernel sends Pdeathsig when the thread that started the process
-		// ends, so that thread must stay as long as the process does.
+		// The kernel sends Pdeathsig when the thread that started the process ends, so that thread
+		// must exist as long as the process does.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer out.Close()
@@ -64,24 +64,24 @@ func (p *process) start() error {
 	return nil
 }
 
-// signal sends s to the process. It fails when it does not run.
+// signal sends s to the process. It fails if the process is not running.
 func (p *process) signal(s syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd == nil {
-		return fmt.Errorf("%v to %s: it does not run", s, p.name)
+		return fmt.Errorf("%v to %s: it is not running", s, p.name)
 	}
 	return p.cmd.Process.Signal(s)
 }
 
-// running reports whether the process runs, and how it ended when not.
+// running reports whether the process is running, and otherwise how it ended.
 func (p *process) running() (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cmd != nil, p.err
 }
 
-// wait returns when the process has ended.
+// wait waits until the process has ended.
 func (p *process) wait() {
 	p.mu.Lock()
 	done := p.done
@@ -91,8 +91,7 @@ func (p *process) wait() {
 	}
 }
 
-// kill sends SIGKILL and waits for the end. A process that does not run is no
-// error.
+// kill sends SIGKILL and waits for the end. It is no error if the process is not running.
 func (p *process) kill() error {
 	if err := p.signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		if on, _ := p.running(); on {
@@ -118,7 +117,7 @@ func (p *process) tail(n int64) string {
 	return string(b[:k])
 }
 
-// pid returns the process ID; 0: it does not run.
+// pid returns the process ID; 0: it is not running.
 func (p *process) pid() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

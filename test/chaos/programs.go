@@ -19,33 +19,33 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// program is a program of examples/ as a process. Its output is compared with etcd whenever
+// program is a program of examples/ as a process. The run compares its output with etcd whenever
 // the writes pause.
 type program struct {
 	name   string
 	bin    string
 	args   []string
-	dies   *rand.Rand // when it is killed, again and again; nil: never
+	dies   *rand.Rand // decides when it is repeatedly killed; nil: never
 	oracle oracle     // owned by judge
 
-	printed, starts int // judged, those that count has not taken; owned by judge
+	printed, starts int // judged, since the last count; owned by judge
 
 	mu    sync.Mutex
-	lines [][]byte // guarded by mu; not judged yet; nil: the process began
-	ended error    // guarded by mu; why it ended unasked
+	lines [][]byte // guarded by mu; not judged yet; a nil line is a start of the program
+	ended error    // guarded by mu; why it ended unexpectedly
 }
 
 // oracle compares a program's output with etcd.
 type oracle interface {
-	// began is called when the program starts, for the first time or again.
+	// began is called at each start of the program.
 	began()
 	// take judges a line. It returns [errAhead] if the truth does not have it yet.
 	take(line []byte, now *era) error
-	// complete returns the missing output of the program up to rev.
+	// complete returns an error if output of the program up to rev is missing.
 	complete(now *era, rev kv.Revision) error
 }
 
-// errAhead reports that the truth has not heard of a line yet.
+// errAhead reports that the truth does not have the events of a line yet.
 var errAhead = errors.New("the truth is behind the program")
 
 // newPrograms returns the programs, over the keys of the first prefix. They are in cfg.Dir's
@@ -65,8 +65,8 @@ func newPrograms(cfg Config, nodes []target, keys keyspace, rng *rand.Rand) []*p
 	return all
 }
 
-// run keeps the program running until ctx ends. One that ends unasked stays ended, which
-// is a violation.
+// run keeps the program running until ctx ends. A program that ends unexpectedly is not restarted;
+// its end is a violation.
 func (p *program) run(ctx context.Context) error {
 	runtime.LockOSThread() // the kernel kills the process when the thread that started it ends
 	defer runtime.UnlockOSThread()
@@ -82,7 +82,7 @@ func (p *program) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// live runs the program once. It returns nil when it has killed the program.
+// live runs the program once. It returns nil if it has killed the program.
 func (p *program) live(ctx context.Context) error {
 	ctx, kill := context.WithCancel(ctx)
 	defer kill()
@@ -101,10 +101,11 @@ func (p *program) live(ctx context.Context) error {
 	killed := false
 	for lines := bufio.NewReader(out); err == nil; {
 		var line []byte
-		if line, err = lines.ReadBytes('\n'); err == nil { // half a line is of an update that was not done
+		if line, err = lines.ReadBytes('\n'); err == nil { // half a line is of an unfinished update
 			p.keep(line)
 		}
-		// At a line: it makes progress in each life, and may not have saved its position.
+		// Kill at a line: the program then makes progress in each life, and may not have saved its
+		// position.
 		if time.Since(began) > lives && !killed {
 			killed = true
 			kill()
@@ -116,7 +117,7 @@ func (p *program) live(ctx context.Context) error {
 	return nil
 }
 
-// lifetime returns how long the program lives at least.
+// lifetime returns the minimum lifetime of the program.
 func (p *program) lifetime() time.Duration {
 	if p.dies == nil {
 		return math.MaxInt64
@@ -148,7 +149,7 @@ func (p *program) judge(ctx context.Context, t *truth, rev int64, within time.Du
 	}}
 }
 
-// count adds the lines and the starts since the last call to a cycle.
+// count adds the numbers of lines and starts since the last call to a cycle.
 func (p *program) count(c *Cycle) {
 	if p.dies != nil {
 		c.Deaths += p.starts
@@ -157,7 +158,7 @@ func (p *program) count(c *Cycle) {
 	p.printed, p.starts = 0, 0
 }
 
-// drain has the oracle judge all lines that the truth has.
+// drain passes all lines that the truth has to the oracle.
 func (p *program) drain(now *era) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,17 +10,16 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// copied is a copy of a range that is kept by a program's output.
+// copied is a copy of a range that a program's output maintains.
 type copied struct {
 	r       kv.Range
-	at      *era            // that the output is about
-	history client.Position // without a revision: as the program names the era
+	at      *era            // the era of the output
+	history client.Position // without a revision: how the program identifies the era
 	rev     kv.Revision
 	values  map[string]uint64 // hashes, by key
 }
 
-// move takes the copy to the history of a line. Another one than before must begin with the
-// whole state.
+// move switches the copy to the history of a line. A new history must begin with the whole state.
 func (c *copied) move(p client.Position, whole bool, now *era) error {
 	if h := historyOf(p); h != c.history {
 		if !whole {
@@ -32,18 +31,18 @@ func (c *copied) move(p client.Position, whole bool, now *era) error {
 		if c.at.ended.Err() == nil {
 			return errAhead
 		}
-		return nil // etcd was lost before the truth heard of it
+		return nil // etcd was lost before its own watch reported it
 	}
 	return nil
 }
 
-// known reports whether the truth has a revision.
+// known reports whether the truth has reached a revision.
 func (c *copied) known(rev kv.Revision) bool { return rev <= c.at.history.Head() }
 
 // missed returns an error if the range has changed after one revision and before another.
 func (c *copied) missed(after, before kv.Revision) error {
 	if revs := c.at.history.Touching(c.r, after, before-1); len(revs) > 0 {
-		return fmt.Errorf("from revision %d to %d: not a word of %v", after, before, revs)
+		return fmt.Errorf("from revision %d to %d: no line for %v", after, before, revs)
 	}
 	return nil
 }
@@ -80,8 +79,8 @@ func (c *copied) set(key string, value *string) {
 	c.values[key] = check.HashValue([]byte(*value))
 }
 
-// differences judges the program of the same name: after each line its copy is equal to
-// etcd at the line's revision.
+// differences judges the program differences: after each line its copy equals etcd at the line's
+// revision.
 type differences struct{ copied }
 
 func (d *differences) began() { d.values = map[string]uint64{} }
@@ -120,12 +119,12 @@ func (d *differences) take(text []byte, now *era) error {
 	return d.equal(rev)
 }
 
-// worker judges the program of the same name: each event at least once, in order, also over
-// restarts, or a unit in its place.
+// worker judges the program worker: each event at least once, in order, also across restarts, or a
+// unit in its place.
 type worker struct {
 	copied
 
-	again bool // no line since the program began
+	again bool // no line since the program started
 }
 
 func (w *worker) began() {
@@ -173,7 +172,7 @@ func (w *worker) take(text []byte, now *era) error {
 	return nil
 }
 
-// follows checks that nothing is missing between the line before and this one, and nothing
+// follows checks that no revision is missing between the previous line and this one, and no event
 // of a batch.
 func (w *worker) follows(line workLine, rev kv.Revision) error {
 	if rev <= w.rev && !w.again && !line.Reset {
@@ -204,12 +203,12 @@ func (w *worker) follows(line workLine, rev kv.Revision) error {
 	return nil
 }
 
-// settings judges the program of the same name: at last it has each value that can be
-// decoded, and got an error for each of the others.
+// settings judges the program settings: in the end it has each value that can be decoded, and
+// reported an error for each of the others.
 type settings struct {
 	r       kv.Range
-	values  map[string]uint64      // hashes of the last good ones
-	invalid map[string]kv.Revision // the last one that was not good
+	values  map[string]uint64      // hashes of the last valid ones
+	invalid map[string]kv.Revision // the last invalid one
 }
 
 // document is a value that can be decoded.
@@ -249,7 +248,7 @@ func (s *settings) take(text []byte, _ *era) error {
 	return nil
 }
 
-// hash returns the hash of the bytes that value made the setting of.
+// hash returns the hash of the bytes from which value made the setting.
 func (d *document) hash() uint64 {
 	text, err := json.Marshal(d)
 	if err != nil {
@@ -259,7 +258,7 @@ func (d *document) hash() uint64 {
 }
 
 func (s *settings) complete(now *era, rev kv.Revision) error {
-	rev = max(rev, now.history.Head()) // leases run out
+	rev = max(rev, now.history.Head()) // leases expire
 	there := map[string]bool{}
 	for _, i := range now.history.State(s.r, rev) {
 		there[i.Key] = true

@@ -17,9 +17,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// reader reads from one node only, by one API, and records the acknowledged revision at the time
-// of each request, which the answer must have reached. It uses no client package, because those
-// move to another node when one does not answer.
+// reader reads from one node only, by one API, and records the newest acknowledged revision at the
+// time of each request, which the answer must have reached. It uses no client package, because
+// those move to another node if a node does not answer.
 type reader struct {
 	api   string
 	node  *Node
@@ -41,18 +41,18 @@ func (r *reader) close() { _ = r.conn.Close() }
 // question is one read.
 type question struct {
 	r kv.Range
-	// stale is the age that the answer may have; 0: a linearizable read.
+	// stale is the permitted age of the answer; 0: a linearizable read.
 	stale time.Duration
 	// at is the exact revision to read at; 0: now.
 	at kv.Revision
 
-	// Of etcd's API.
+	// Only for etcd's API.
 	limit     int
 	countOnly bool
 	streamed  bool
 }
 
-// ask asks, and returns the answer for checking.
+// ask sends the question, and returns the answer for checking.
 func (r *reader) ask(ctx context.Context, q question) (answer, error) {
 	out := answer{api: r.api}
 	out.Range, out.Limit = q.r, q.limit
@@ -75,7 +75,7 @@ func (r *reader) ask(ctx context.Context, q question) (answer, error) {
 	return out, r.askNative(ctx, q, &out)
 }
 
-// askNative asks by the native API.
+// askNative sends a question by the native API.
 func (r *reader) askNative(ctx context.Context, q question, out *answer) error {
 	var consistency pb.Consistency
 	var bound *durationpb.Duration
@@ -125,24 +125,24 @@ func itemFromProto(k *pb.KeyValue) check.Item {
 	}
 }
 
-// pace says how hard to read.
+// pace is the load of the readers.
 type pace struct {
-	// at is the number of concurrent reads, most how many each of them
-	// makes in all, and every the pause between two.
+	// at is the number of concurrent reads, most the limit of reads by each, and every the pause
+	// between two.
 	at, most int
 	every    time.Duration
-	// patience bounds the time until an answer.
+	// patience bounds the wait for an answer.
 	patience time.Duration
 }
 
-// read reads from the node until stop is closed: keys and prefixes,
-// linearizable, bounded, and at exact revisions that just were.
+// read reads from the node until stop is closed: keys and prefixes; linearizable, bounded, and at
+// recent exact revisions.
 func (r *reader) read(ctx context.Context, stop <-chan struct{}, p pace, keys keyspace, seed uint64, into *answers) {
 	var g sync.WaitGroup
 	defer g.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	g.Go(func() {
-		defer cancel() // an answer that is no longer needed is not waited for
+		defer cancel() // do not wait for an answer that is no longer needed
 		select {
 		case <-stop:
 		case <-ctx.Done():
@@ -163,7 +163,7 @@ func (r *reader) read(ctx context.Context, stop <-chan struct{}, p pace, keys ke
 	}
 }
 
-// question returns a question at random.
+// question returns a random question.
 func (r *reader) question(keys keyspace, rng *rand.Rand) question {
 	q := question{r: kv.Single(keys.any(rng))}
 	if rng.IntN(4) == 0 {
@@ -181,8 +181,8 @@ func (r *reader) question(keys keyspace, rng *rand.Rand) question {
 	return q
 }
 
-// staleness is the bound that bounded reads ask for, and etcdStaleness the one
-// that nodes have for those that cannot ask: --max-staleness.
+// staleness is the bound in bounded reads; etcdStaleness is --max-staleness, the nodes' bound for
+// requests that cannot set one.
 const (
 	staleness     = 2 * time.Second
 	etcdStaleness = 5 * time.Second

@@ -13,15 +13,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// rangeRequest asks for a range in etcd's default order. The explicit order
-// distinguishes our requests from the nodes' own in etcd's log: nodes pass on
-// requests that they cannot answer.
+// rangeRequest requests a range in etcd's default order. The explicit order distinguishes the run's
+// requests from the nodes' own in etcd's log: nodes forward requests that they cannot answer.
 func rangeRequest(r kv.Range) *etcdserverpb.RangeRequest {
 	key, end := r.Etcd()
 	return &etcdserverpb.RangeRequest{Key: key, RangeEnd: end, SortOrder: etcdserverpb.RangeRequest_ASCEND}
 }
 
-// askEtcd asks by etcd's API.
+// askEtcd sends a question by etcd's API.
 func (r *reader) askEtcd(ctx context.Context, q question, out *answer) error {
 	req := rangeRequest(q.r)
 	req.Revision, req.Serializable = int64(q.at), q.stale > 0
@@ -40,7 +39,7 @@ func (r *reader) askEtcd(ctx context.Context, q question, out *answer) error {
 	}
 	out.Revision = kv.Revision(a.GetHeader().GetRevision())
 	if q.at > 0 {
-		// The header has etcd's current revision, the keys are those of then.
+		// The header has etcd's current revision; the keys are of q.at.
 		out.now, out.Revision = out.Revision, q.at
 	}
 	out.Items = itemsFromEtcd(a.GetKvs())
@@ -48,7 +47,7 @@ func (r *reader) askEtcd(ctx context.Context, q question, out *answer) error {
 	return nil
 }
 
-// streamed puts the chunks of a streamed answer together.
+// streamed combines the chunks of a streamed answer.
 func streamed(ctx context.Context, c etcdserverpb.KVClient, req *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
 	s, err := c.RangeStream(ctx, req, grpc.WaitForReady(true))
 	if err != nil {
@@ -67,10 +66,10 @@ func streamed(ctx context.Context, c etcdserverpb.KVClient, req *etcdserverpb.Ra
 	}
 }
 
-// asOfEtcd adds what only etcd's API has.
+// asOfEtcd adds options that only etcd's API has.
 func (q *question) asOfEtcd(keys keyspace, rng *rand.Rand) {
 	if q.stale > 0 {
-		q.stale = etcdStaleness // a request cannot name its own
+		q.stale = etcdStaleness // a request cannot set its own
 	}
 	if q.r.IsSingle() {
 		return
@@ -82,7 +81,7 @@ func (q *question) asOfEtcd(keys keyspace, rng *rand.Rand) {
 		q.countOnly = true
 	case 2:
 		q.streamed = true
-	case 3: // over several shards
+	case 3: // across several shards
 		p := rng.IntN(keys.prefixes - 1)
 		q.r = kv.Range{Start: keys.key(p, keys.keys/2), End: keys.key(p+1, keys.keys/2)}
 	}

@@ -14,20 +14,20 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// remotes are watches of a native client in a process of its own, so that a
-// fault can stop the client and not only the nodes. The process reads a
-// [remoteJob] from its standard input and writes [remoteNote]s to its standard
-// output, both with encoding/gob; the watchers here judge them.
+// remotes are watches of a native client in a separate process, so that a fault can stop the client
+// and not only the nodes. The process reads a [remoteJob] from its standard input and writes
+// [remoteNote]s to its standard output, both with encoding/gob; the watchers of this process judge
+// them.
 type remotes struct {
 	bin     string
 	nodes   []target
 	watches []*watcher
 
 	mu   sync.Mutex
-	proc *exec.Cmd // guarded by mu; nil: it does not run
+	proc *exec.Cmd // guarded by mu; nil: it is not running
 }
 
-// remoteJob is the input of the process: the nodes' addresses, and the watches.
+// remoteJob is the input of the process: the nodes' addresses and the watches.
 type remoteJob struct {
 	Endpoints []string
 	Wishes    []remoteWish
@@ -40,12 +40,12 @@ type remoteWish struct {
 	Conflate time.Duration
 }
 
-// remoteNote is a call of one [observer]'s method.
+// remoteNote is a call of a method of [observer].
 type remoteNote struct {
 	Watch int // index of the wish
 	Call  remoteCall
 	Op    check.Op
-	// Of a resume, or the error of the others.
+	// For a resume, or the error of the other calls.
 	From, To, Reason string
 	Behind           int64
 }
@@ -62,7 +62,7 @@ const (
 	callEnded
 )
 
-// run watches until ctx ends. A process that ends before that ends its watches.
+// run watches until ctx ends. If the process ends earlier, its watches end.
 func (r *remotes) run(ctx context.Context) {
 	err := r.follow(ctx)
 	if ctx.Err() != nil {
@@ -75,7 +75,7 @@ func (r *remotes) run(ctx context.Context) {
 
 func (r *remotes) follow(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, r.bin, "clients")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt of the run is the run's to handle
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // only the run itself handles an interrupt
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (r *remotes) set(cmd *exec.Cmd) {
 	r.proc = cmd
 }
 
-// signal sends s to the process. It does nothing when it does not run.
+// signal sends s to the process, if it is running.
 func (r *remotes) signal(s syscall.Signal) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +122,7 @@ func (r *remotes) signal(s syscall.Signal) error {
 
 func (r *remotes) close() error { return nil }
 
-// tell makes the call of the note.
+// tell makes the noted call.
 func (n remoteNote) tell(w observer) {
 	switch n.Call {
 	case callSaw:
@@ -140,8 +140,8 @@ func (n remoteNote) tell(w observer) {
 	}
 }
 
-// Clients runs the native client of a [remotes]: it reads a job from in, and
-// writes notes to out until in ends. `chaos clients` runs it.
+// Clients runs the native client of a [remotes]: it reads a job from in, and writes notes to out
+// until in ends. The command `chaos clients` calls it.
 func Clients(ctx context.Context, in io.Reader, out io.Writer) error {
 	var job remoteJob
 	if err := gob.NewDecoder(in).Decode(&job); err != nil {
@@ -174,7 +174,7 @@ func Clients(ctx context.Context, in io.Reader, out io.Writer) error {
 type noteWriter struct {
 	mu     sync.Mutex
 	to     *gob.Encoder // guarded by mu
-	failed func()       // ends the process: the run does not read any more
+	failed func()       // ends the process: the run has stopped reading
 }
 
 func (w *noteWriter) write(n remoteNote) {
@@ -211,5 +211,5 @@ func (o *remoteObserver) ended(err error) {
 	o.notes.write(remoteNote{Watch: o.watch, Call: callEnded, Reason: err.Error()})
 }
 
-// slept is not needed: no watch of the process is a slow one.
+// slept is unused: the process has no slow watches.
 func (o *remoteObserver) slept() {}

@@ -10,63 +10,63 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// Cycle is the result of one cycle. As JSON it is a line of a report; lines of several runs add
-// up.
+// Cycle is the result of one cycle. As JSON it is one line of a report; reports of several runs can
+// be combined.
 type Cycle struct {
 	Fault   string    `json:"fault"`
 	Seed    uint64    `json:"seed"`
 	Started time.Time `json:"started"`
 	// Setting is the run's configuration in words.
 	Setting string `json:"setting"`
-	// Node was the victim; of a lost quorum the one that was left. Empty: it was
-	// not one node's.
+	// Node is the victim, or after a lost quorum the remaining node. It is empty if the fault had
+	// no single node.
 	Node string `json:"node,omitempty"`
 	// Owned is the number of shards it owned when the fault struck.
 	Owned int `json:"owned,omitempty"`
-	// Void says why the cycle does not count; empty: it does.
+	// Void is the reason why the cycle does not count; empty: it counts.
 	Void string `json:"void,omitempty"`
-	// Error reports why the run could not continue; empty: it could.
+	// Error is the reason why the run could not continue; empty: it could.
 	Error   string  `json:"error,omitempty"`
 	Seconds float64 `json:"seconds"`
-	// Broken is how long the fault lasted, Ready how long it took from its end
-	// until all nodes were ready, both in seconds.
+	// Broken is the duration of the fault, Ready the time from its end until all nodes were ready,
+	// both in seconds.
 	Broken          float64 `json:"broken_seconds"`
 	Ready           float64 `json:"ready_seconds"`
 	WritesPerSecond float64 `json:"writes_per_second"`
-	// Events were delivered since the fault, and judged.
+	// Events is the number of events delivered and judged since the fault.
 	Events int `json:"events"`
-	// Reads were answered and judged, Refused were answered with an error.
+	// Reads is the number of answers to reads, all judged; Refused counts the errors.
 	Reads   int `json:"reads"`
 	Refused int `json:"refused"`
-	// Written are keys that were to be written through the nodes, and judged;
-	// Unknown are the errors that came for an answer, and how often.
+	// Written is the number of keys in attempted writes through the nodes, all judged; Unknown
+	// counts the writes without an answer by error.
 	Written int            `json:"written"`
 	Unknown map[string]int `json:"unknown,omitempty"`
-	// Printed are lines of the programs of examples/, all judged, and Deaths how often one
-	// was killed and started again.
+	// Printed is the number of lines of the programs of examples/, all judged; Deaths counts their
+	// kills and restarts.
 	Printed int `json:"printed"`
 	Deaths  int `json:"deaths"`
-	// Compactions of etcd.
+	// Compactions counts compactions of etcd.
 	Compactions int `json:"compactions"`
-	// Violations of all promises, and the first of them in words.
+	// Violations counts violations of all promises; the first are kept in words.
 	Violations int      `json:"violations"`
 	First      []string `json:"first_violations,omitempty"`
-	// Clients are parts by kind of client.
+	// Clients has the results by kind of client.
 	Clients []Part `json:"clients"`
-	// ListsAtEtcd are requests for the keys of a range, by nodes: as these count
-	// them, or as etcd has logged them when that is more.
+	// ListsAtEtcd is the number of requests by nodes for the keys of a range: from the nodes' own
+	// metrics or from etcd's log, whichever is greater.
 	ListsAtEtcd int `json:"lists_at_etcd"`
-	// ListsPassed are those by clients of etcd's API that nodes passed on.
+	// ListsPassed is the number of lists by clients of etcd's API that nodes forwarded.
 	ListsPassed int `json:"lists_passed"`
-	// ListSample is one of them, as etcd logs it.
+	// ListSample is one of the lists in etcd's log.
 	ListSample string `json:"list_sample,omitempty"`
-	// WatchesAtEtcd is the most streams of watches that etcd had, ours of
-	// everything included, and WatchesAllowed how many it may have had.
+	// WatchesAtEtcd is the maximum number of watch streams at etcd, including the run's own;
+	// WatchesAllowed is its bound.
 	WatchesAtEtcd  int `json:"watches_at_etcd_max"`
 	WatchesAllowed int `json:"watches_at_etcd_allowed"`
 }
 
-// note keeps the first violations, in words.
+// note keeps the first violations in words.
 func (c *Cycle) note(vs []check.Violation) {
 	const most = 50
 	for _, v := range vs[:min(len(vs), max(0, most-len(c.First)))] {
@@ -89,10 +89,10 @@ func (c Cycle) String() string {
 	return s
 }
 
-// Report is the result of some cycles.
+// Report is the result of several cycles.
 type Report struct {
 	Cycles []Cycle
-	// Error reports why the run ended early.
+	// Error is the reason why the run ended early.
 	Error string
 
 	setting string
@@ -102,7 +102,7 @@ type Report struct {
 func newReport(cfg Config) Report { return Report{setting: setting(cfg)} }
 
 func setting(cfg Config) string {
-	s := fmt.Sprintf("%d nodes, %d shards × %d replicas, %d watches (%d %% prefixes, %d %% everything, the rest single keys) by API %s over %d clients of each kind, %d writes/s aimed at",
+	s := fmt.Sprintf("%d nodes, %d shards × %d replicas, %d watches (%d %% prefixes, %d %% everything, the rest single keys) by API %s over %d clients of each kind, target of %d writes/s",
 		cfg.Nodes, cfg.Shards, cfg.Replicas, cfg.Watches, cfg.Mix.Prefixes, cfg.Mix.Everything, strings.Join(cfg.APIs, " and "), cfg.Clients, cfg.Rate)
 	if slices.Contains(cfg.APIs, Etcd) {
 		s += fmt.Sprintf(" (%d %% through the nodes)", cfg.Passed)
@@ -115,7 +115,7 @@ func (r *Report) add(c Cycle) {
 	r.Cycles = append(r.Cycles, c)
 }
 
-// fresh returns the violations that it has not been given before.
+// fresh returns the violations that are not in the report yet.
 func (r *Report) fresh(vs []check.Violation) (out []check.Violation) {
 	if r.seen == nil {
 		r.seen = map[check.Violation]bool{}
@@ -129,7 +129,7 @@ func (r *Report) fresh(vs []check.Violation) (out []check.Violation) {
 	return out
 }
 
-// Violations returns the first ones of each cycle, in words.
+// Violations returns the first violations of each cycle in words.
 func (r *Report) Violations() (out []string) {
 	for _, c := range r.Cycles {
 		out = append(out, c.First...)
@@ -137,8 +137,8 @@ func (r *Report) Violations() (out []string) {
 	return out
 }
 
-// Failed returns the errors that no run may have, however loaded the machine is: violations, and
-// more watches at etcd than the tier may use. Empty: it kept every promise.
+// Failed returns the failures that no run may have, however loaded the machine is: violations, and
+// more watches at etcd than the tier may use. It is empty if the run kept every promise.
 func (r *Report) Failed() []string {
 	var out []string
 	for _, c := range r.Cycles {
@@ -155,9 +155,8 @@ func (r *Report) Failed() []string {
 	return out
 }
 
-// delays are the longest delays between etcd's own watch and ours, one for
-// each watcher and cycle: of watchers that kept their node, and of those that
-// had to go to another one.
+// delays are the longest delays of our watches relative to etcd's own watch, one for each watcher
+// and cycle: of watchers that stayed on their node, and of watchers that had to move.
 type delays struct {
 	Stayed millis `json:"stayed"`
 	Moved  millis `json:"moved"`
@@ -165,10 +164,9 @@ type delays struct {
 
 func (d delays) all() []time.Duration { return slices.Concat(d.Stayed, d.Moved) }
 
-// millis are durations that are written down in milliseconds, in order.
+// millis are durations, encoded in milliseconds, in order.
 type millis []time.Duration
 
-// MarshalJSON writes whole milliseconds.
 func (m millis) MarshalJSON() ([]byte, error) {
 	out := make([]int64, len(m))
 	for i, d := range m {
@@ -207,7 +205,7 @@ func quantiles(ds []time.Duration) Quantiles {
 	return Quantiles{Count: len(s), P50: at(50), P99: at(99), Max: s[len(s)-1]}
 }
 
-// String returns the quantiles for people.
+// String returns the quantiles in words.
 func (q Quantiles) String() string {
 	if q.Count == 0 {
 		return "–"

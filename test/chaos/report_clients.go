@@ -2,33 +2,33 @@ package chaos
 
 import "maps"
 
-// Part is the result of one kind of client in a cycle. Reads and writes by etcd's API have a part
-// of their own.
+// Part is the result of one kind of client in a cycle. Reads and writes by etcd's API have separate
+// parts.
 type Part struct {
 	Client string `json:"client"`
-	// Watches are those that stay, Joins those that came late and left.
+	// Watches counts the permanent watches, Joins the ones that started late and ended.
 	Watches int `json:"watches"`
 	Joins   int `json:"joins"`
-	// Events were delivered since the fault, and judged.
+	// Events is the number of events delivered and judged since the fault.
 	Events int `json:"events"`
-	// CatchUps counts the deltas, resyncs and relists of watches that the window could not
-	// serve. JoinCatchUps counts those of joins, which begin at old revisions.
+	// CatchUps counts the deltas, resyncs and relists of watches that the window could not serve.
+	// JoinCatchUps counts those of joins, which start at old revisions.
 	CatchUps     catchUps `json:"catch_ups"`
 	JoinCatchUps catchUps `json:"join_catch_ups"`
-	// Reads were answered and judged, Refused are the errors that came instead
-	// and Refusals how often each did.
+	// Reads is the number of answers, all judged; Refused counts the errors, Refusals by their
+	// text.
 	Reads      int            `json:"reads"`
 	Refused    int            `json:"refused"`
 	Refusals   map[string]int `json:"refusals,omitempty"`
 	Violations int            `json:"violations"`
 	Late       delays         `json:"late_ms"`
-	// Worst is the longest of the delays and whose it was.
+	// Worst is the longest delay and its watcher.
 	Worst string `json:"worst,omitempty"`
-	// Moves says how many watchers went from where to where, and why.
+	// Moves counts the moves of watchers by nodes and reason.
 	Moves map[string]int `json:"moves,omitempty"`
 }
 
-// partOf returns the part of a kind of client, which it adds when need be.
+// partOf returns the part of a kind of client, which it creates if necessary.
 func (c *Cycle) partOf(client string) *Part {
 	for i := range c.Clients {
 		if c.Clients[i].Client == client {

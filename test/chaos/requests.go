@@ -13,18 +13,17 @@ import (
 	"time"
 )
 
-// requestLog counts the requests at a member of etcd, from its own log of requests: the one source
-// at etcd that knows whether a Range was a list or a read of the revision. It is no more than a
-// sample: etcd logs the first hundred requests of a second, and every hundredth
-// after them. Streamed lists are not in the log; etcd's metrics count them. Nodes do not ask for
-// any: they pass them on.
+// requestLog counts the requests at a member of etcd from etcd's own log of requests. No other
+// source at etcd distinguishes a list from a read of the revision. The log is only a sample: etcd
+// logs the first hundred requests of a second, and then every hundredth. Streamed lists are not in
+// the log; etcd's metrics count them. Nodes send none of their own, they forward them.
 type requestLog struct {
 	member  *member
-	at      int64   // read up to here
-	streams float64 // counted up to here
+	at      int64   // offset of the next entry
+	streams float64 // counter at the last call
 }
 
-// requestLogs are those of all members.
+// requestLogs are the logs of all members.
 type requestLogs []*requestLog
 
 func newRequestLogs(e *etcd) (all requestLogs) {
@@ -51,14 +50,14 @@ func (all requestLogs) next(ctx context.Context) (sum rangeCounts, err error) {
 	return sum, nil
 }
 
-// rangeCounts are Range requests by their purpose.
+// rangeCounts counts Range requests by purpose.
 type rangeCounts struct {
-	// Lists asked for the keys of a range, with or without values.
+	// Lists counts requests for the keys of a range, with or without values.
 	Lists int
-	// Passed are those among the clients' own lists that a node passed on, since
-	// it did not have the revision, or not in time.
+	// Passed counts the clients' own lists that a node forwarded, because it did not have the
+	// revision, or not in time.
 	Passed int
-	// Others read one key, a count, or only the revision.
+	// Others counts reads of one key, of a count, or only of the revision.
 	Others int
 	// Sample is one of the lists.
 	Sample string
@@ -75,7 +74,7 @@ func (l *requestLog) next(ctx context.Context) (rangeCounts, error) {
 		return c, err
 	}
 	streams := m.sum("grpc_server_started_total", `grpc_method="RangeStream"`)
-	c.Passed += int(max(streams-l.streams, 0)) // the counter of a restarted member begins at 0
+	c.Passed += int(max(streams-l.streams, 0)) // the counter of a restarted member starts at 0
 	l.streams = streams
 	return c, nil
 }
@@ -94,7 +93,7 @@ func (l *requestLog) logged() (c rangeCounts, err error) {
 	for {
 		line, err := r.ReadString('\n')
 		if errors.Is(err, io.EOF) {
-			return c, nil // a line that is not whole yet is the next call's
+			return c, nil // the next call reads the incomplete line
 		}
 		if err != nil {
 			return c, err
@@ -104,17 +103,15 @@ func (l *requestLog) logged() (c rangeCounts, err error) {
 	}
 }
 
-// nodeLists counts the lists that nodes make at etcd, by their own metrics.
-// It lacks the lists of a node in the moment before it is killed. The zero
-// nodeLists is ready.
+// nodeLists counts the lists by nodes at etcd, from the nodes' own metrics. It lacks the last lists
+// of a node before a kill. The zero nodeLists is ready.
 type nodeLists struct {
 	mu   sync.Mutex
-	told map[*Node]float64 // guarded by mu; counted up to here
+	told map[*Node]float64 // guarded by mu; counter at the last look
 	sum  float64           // guarded by mu; since the last take
 }
 
-// run looks at all nodes again and again, until ctx ends: a node that is started
-// anew sets the count to zero.
+// run polls all nodes until ctx ends: the counter of a restarted node begins at 0.
 func (l *nodeLists) run(ctx context.Context, c *Cluster) error {
 	for {
 		l.look(ctx, c)
@@ -128,7 +125,7 @@ func (l *nodeLists) look(ctx context.Context, c *Cluster) {
 	for _, n := range slices.Concat(c.Nodes, c.Spares) {
 		m, err := scrape(ctx, "http://"+n.HTTP+"/metrics")
 		if err != nil {
-			continue // it does not run, or not well
+			continue // it is not running or unhealthy
 		}
 		l.add(n, m.sum("shardwatch_etcd_lists_total"))
 	}
@@ -148,7 +145,7 @@ func (l *nodeLists) add(n *Node, lists float64) {
 	l.told[n] = lists
 }
 
-// take returns how many there were since the last call.
+// take returns the number of lists since the last call.
 func (l *nodeLists) take(ctx context.Context, c *Cluster) int {
 	l.look(ctx, c)
 	l.mu.Lock()
@@ -158,10 +155,10 @@ func (l *nodeLists) take(ctx context.Context, c *Cluster) int {
 	return n
 }
 
-// laterPage reports whether the request continues with a list: at the revision of its
-// first page, from its last key plus a zero byte.
+// laterPage reports whether the request continues a list: at the revision of its first page, from
+// its last key plus a zero byte.
 func laterPage(line string) bool {
-	const after = `\\x00\" range_end:` // as quoted twice
+	const after = `\\x00\" range_end:` // quoted twice
 	return strings.Contains(line, after) && strings.Contains(line, " revision:")
 }
 

@@ -21,17 +21,16 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// patience bounds each wait for an event that must happen. It is a bound for
-// tests that hang, not a promise: those are in the report.
+// patience bounds each wait for a required event. It detects hangs and is not a promise: those are
+// in the report.
 const patience = 90 * time.Second
 
-// briefly bounds the time until etcd's own watch reports events that others have
-// already.
+// briefly bounds the time until etcd's own watch reports events that others have received.
 const briefly = 5 * time.Second
 
-// Run builds and starts everything, runs the cycles and returns their report.
-// Violations are in the report; an error means that the run itself could
-// not continue, and comes with the report of the cycles before.
+// Run builds and starts everything, runs the cycles and returns their report. Violations are in the
+// report; an error means that the run itself could not continue, and comes with the report of the
+// earlier cycles.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	if err := cfg.Validate(); err != nil {
 		return Report{}, fmt.Errorf("chaos: %w", err)
@@ -47,22 +46,22 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	return report, err
 }
 
-// site is a set-up that several faults share, with its cycles.
+// site is a set-up for several faults, with its cycles.
 type site struct {
 	members int
 	network bool
-	flags   []string // of the nodes, in addition to those of all sites
+	flags   []string // of the nodes, in addition to the flags of all sites
 	faults  []Fault  // one for each cycle
 }
 
-// perSite bounds the cycles of a site, because the history since its start is kept in memory.
+// perSite bounds the cycles of a site, because all history since its start is in memory.
 const perSite = 30
 
-// sites deals the cycles out: the faults take turns, and those that need
-// another etcd than the others, or other nodes, have a site of their own.
+// sites distributes the cycles: the faults take turns, and those that need a different etcd or
+// different nodes have a site of their own.
 func sites(cfg Config) []site {
 	var out []site
-	at := map[string]int{} // the open site, by its kind
+	at := map[string]int{} // the site with free cycles, by kind
 	for i := range cfg.Cycles {
 		f, _ := faultNamed(cfg.Faults[i%len(cfg.Faults)])
 		members := cfg.Members
@@ -108,7 +107,7 @@ func runSites(ctx context.Context, cfg Config, report *Report) (err error) {
 		here := cfg
 		here.Members, here.Dir = s.members, filepath.Join(cfg.Dir, fmt.Sprintf("site-%d", i+1))
 		here.Seed += uint64(i) << 32
-		if err := os.Mkdir(here.Dir, 0o700); err != nil { // not one with existing data
+		if err := os.Mkdir(here.Dir, 0o700); err != nil { // an existing directory may have data
 			return fmt.Errorf("make room for a site: %w", err)
 		}
 		r := &run{
@@ -135,16 +134,16 @@ type run struct {
 	truth    *truth
 	crowd    *crowd
 	joiners  *joiners
-	guests   []*joiners // of a fault; see [Scene.join]
+	guests   []*joiners // joiners of a fault; see [Scene.join]
 	mirrors  []*checked
 	programs []*program
 	answers  answers
 	scene    *Scene
 	report   *Report
-	counted  map[kind]int // violations of watchers that are in the report
+	counted  map[kind]int // number of watcher violations already in the report
 	passing  *clientv3.Client
 
-	watchesAtEtcd atomic.Int64 // the most seen since the last look
+	watchesAtEtcd atomic.Int64 // maximum since the last look
 	lists         nodeLists
 }
 
@@ -182,7 +181,7 @@ func (r *run) run(ctx context.Context, store string) (err error) {
 	return g.Wait()
 }
 
-// close ends all that start has started, however far it came.
+// close ends everything that start has started, even if start failed.
 func (r *run) close() error {
 	var errs []error
 	if r.joiners != nil {
@@ -206,8 +205,8 @@ func (r *run) close() error {
 	return errors.Join(errs...)
 }
 
-// start starts etcd and the nodes, and makes the clients. It does not wait for
-// the nodes to be ready.
+// start starts etcd and the nodes, and creates the clients. It does not wait until the nodes are
+// ready.
 func (r *run) start(ctx context.Context, store string) (err error) {
 	say, cfg := r.cfg.Say, r.cfg
 	var etcdHosts, nodeHosts []*host
@@ -268,8 +267,8 @@ func (r *run) cycles(ctx context.Context) error {
 	if c := r.crowd.mirrors; c != nil {
 		r.mirrors = newMirrors(ctx, c, r.keys)
 	}
-	// Clients do not wait for the nodes: they connect while the cluster is formed.
-	r.cfg.Say("%d watches over %d clients connect to nodes that start", r.cfg.Watches, len(r.crowd.groups))
+	// Clients connect while the cluster forms.
+	r.cfg.Say("%d watches over %d clients connect to starting nodes", r.cfg.Watches, len(r.crowd.groups))
 	if err := r.cluster.WaitReady(ctx, patience); err != nil {
 		return r.withLogs(err)
 	}
@@ -309,8 +308,7 @@ func (r *run) cycles(ctx context.Context) error {
 	return nil
 }
 
-// cycle writes, injects the fault, heals it, waits until all is well, and
-// judges.
+// cycle writes, injects the fault, heals it, waits until the cluster is healthy, and judges.
 func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 	shards := r.cfg.Shards * max(1, f.Shards)
 	c = Cycle{Fault: f.Name, Seed: r.cfg.Seed, Started: time.Now().UTC(), WatchesAllowed: shards*r.cfg.Replicas + r.cfg.Members + fills}
@@ -322,7 +320,7 @@ func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 	r.joiners.gate.open()
 	r.scene.judge = func(ctx context.Context, rev int64) { r.judgeReads(ctx, &c, rev) }
 	compactions := r.load.compactions
-	counts := time.Duration(0) // the time that counts for the rate
+	counts := time.Duration(0) // the time that counts for the write rate
 	writes, began := r.load.writes.Load(), time.Now()
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	readersDone := r.readEverywhere(ctx, stop)
@@ -371,11 +369,11 @@ func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 	return c, r.judge(ctx, &c)
 }
 
-// fills is the number of watch streams that the tier may have at etcd without those of its shards,
-// for clients of etcd's API whose start revisions the windows no longer have.
+// fills is the permitted number of watch streams at etcd besides those of the tier's shards: they
+// serve clients of etcd's API with start revisions below the windows.
 const fills = 2
 
-// join is [Scene.join].
+// join implements [Scene.join].
 func (r *run) join(ctx context.Context, nodes []*Node, times int) (stop func(context.Context) error, err error) {
 	js, err := newJoiners((&Cluster{Nodes: nodes}).targets(), r.cfg.APIs, r.cfg.Joiners, r.truth, r.keys, r.scene.rng())
 	if err != nil {
@@ -411,8 +409,8 @@ func (r *run) breaks(ctx context.Context, f Fault) error {
 	return mend(ctx)
 }
 
-// readEverywhere reads a little from every node, in any state of it, until
-// stop is closed. The function it returns waits for the end of it.
+// readEverywhere sends a few reads to every node, in any state of it, until stop is closed. The
+// returned function waits for their end.
 func (r *run) readEverywhere(ctx context.Context, stop <-chan struct{}) (wait func()) {
 	var g sync.WaitGroup
 	for i, n := range r.cluster.Nodes {
@@ -432,8 +430,8 @@ func (r *run) readEverywhere(ctx context.Context, stop <-chan struct{}) (wait fu
 	return g.Wait
 }
 
-// judge waits until all have etcd's revision and checks the updates. Void
-// cycles are judged as well: a violation is one at any rate.
+// judge waits until all watchers have etcd's revision, and checks the updates. It also judges void
+// cycles: a violation does not depend on the write rate.
 func (r *run) judge(ctx context.Context, c *Cycle) error {
 	r.joiners.settle(ctx, patience)
 	rev, err := r.etcd.revision(ctx)
@@ -442,7 +440,7 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 	}
 	late := r.crowd.reach(ctx, rev, patience)
 	if err := r.truth.reach(ctx, rev, patience); err != nil {
-		return err // without the truth, no judgement is possible
+		return err // without the truth, the cycle cannot be judged
 	}
 	r.judgeReads(ctx, c, rev)
 	c.part(r.crowd.take())
@@ -466,8 +464,8 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 	return late
 }
 
-// judgeReads finishes the watchers up to a revision that all have reached, and
-// judges the reads, writes and output.
+// judgeReads judges the reads, writes and output, and finishes the watchers at a revision that all
+// have reached.
 func (r *run) judgeReads(ctx context.Context, c *Cycle, rev int64) {
 	r.crowd.finish(ctx, rev, briefly)
 	_ = r.truth.reach(ctx, r.answers.newest(), briefly) // a later revision is a violation
@@ -500,13 +498,13 @@ func (r *run) count(c *Cycle) {
 	r.counted = all
 }
 
-// found notes what else has gone wrong.
+// found records other violations.
 func (r *run) found(c *Cycle, by string, vs []check.Violation) {
 	c.broken(by, len(vs))
 	c.note(vs)
 }
 
-// listEverywhere lists everything at every node, by every API.
+// listEverywhere lists everything at every node by every API.
 func (r *run) listEverywhere(ctx context.Context, c *Cycle, rev int64) {
 	for _, n := range r.cluster.Nodes {
 		for _, api := range r.cfg.APIs {
@@ -515,7 +513,7 @@ func (r *run) listEverywhere(ctx context.Context, c *Cycle, rev int64) {
 				r.answers.add(answer, nil)
 				continue
 			}
-			// After the fault has healed there is no excuse.
+			// After the fault has healed, every list must succeed.
 			r.found(c, api, []check.Violation{{
 				Promise: check.PromiseEqual, Watcher: fmt.Sprintf("list of everything at %s by the API %s", n.Name, api), Revision: kv.Revision(rev),
 				Expected: "an answer", Got: err.Error(),
@@ -536,12 +534,12 @@ func (r *run) everything(ctx context.Context, api string, n *Node) (answer, erro
 	return reader.ask(ctx, question{r: kv.Prefix("/")})
 }
 
-// sample looks at etcd all the time for the most streams of watches it has.
+// sample polls etcd for its number of watch streams and keeps the maximum.
 func (r *run) sample(ctx context.Context) error {
 	for {
 		n := int64(0)
 		for _, member := range r.etcd.members {
-			if m, err := member.metrics(ctx); err == nil { // it may be away
+			if m, err := member.metrics(ctx); err == nil { // it may be down
 				n += int64(m.sum("etcd_debugging_mvcc_watch_stream_total"))
 			}
 		}

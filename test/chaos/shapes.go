@@ -9,21 +9,20 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// Mix says how many watches of each shape there are, in percent; the rest
-// watch single keys.
+// Mix is the percentage of watches of each shape; the rest watch single keys.
 type Mix struct {
-	// Prefixes watch one of the prefixes, which is in one shard.
+	// Prefixes watch one prefix, which is in one shard.
 	Prefixes int
 	// Everything watches all shards.
 	Everything int
 }
 
-// start says how a watch begins.
+// start is where a watch begins.
 type start uint8
 
 const (
-	fromRevision start = iota // after a revision known to the client
-	stateFirst                // with the state
+	fromRevision start = iota // after a revision of the client
+	stateFirst                // from the state
 	fromNow                   // from the current revision
 	starts
 )
@@ -34,20 +33,19 @@ type wish struct {
 	watch check.Watch
 	start start
 
-	// slow: it stops reading while its gate is closed; see [gate].
+	// slow: it stops reading while the gate is closed; see [gate].
 	slow bool
-	// conflate: the latest values, at most so often; 0: every event. Of the
-	// native API.
+	// conflate: the latest values at this interval; 0: every event. Only for the native API.
 	conflate time.Duration
 
-	// Of etcd's API.
+	// Only for etcd's API.
 	notify   bool // progress_notify
 	fragment bool
 	leader   bool // it requires a leader
 }
 
-// wishes returns n watches of mixed shapes and starts, the same for the same
-// seed. at is the revision after which those with a start revision start.
+// wishes returns n watches of mixed shapes and starts, the same for the same seed. The ones with a
+// start revision start after at.
 func wishes(by kind, n int, mix Mix, keys keyspace, at kv.Revision, rng *rand.Rand) []wish {
 	out := make([]wish, n)
 	for i := range out {
@@ -80,7 +78,7 @@ func wishes(by kind, n int, mix Mix, keys keyspace, at kv.Revision, rng *rand.Ra
 	return out
 }
 
-// asOfEtcd adds what only etcd's API has, and returns the name of the shape.
+// asOfEtcd adds options that only etcd's API has, and returns the name of the shape.
 func (w *wish) asOfEtcd(shape string, keys keyspace, rng *rand.Rand) string {
 	w.notify, w.fragment, w.leader = rng.IntN(2) == 0, rng.IntN(3) == 0, rng.IntN(2) == 0
 	switch rng.IntN(8) {
@@ -100,9 +98,9 @@ func (w *wish) asOfEtcd(shape string, keys keyspace, rng *rand.Rand) string {
 		return shape + " middle"
 	}
 	if rng.IntN(2) == 0 {
-		w.watch.Range = kv.Range{} // all keys there are
+		w.watch.Range = kv.Range{} // all existing keys
 	} else {
-		w.watch.Range = kv.Range{Start: keys.key(keys.prefixes/3, 0)} // and all after it
+		w.watch.Range = kv.Range{Start: keys.key(keys.prefixes/3, 0)} // and all later ones
 	}
 	return shape
 }

@@ -18,38 +18,36 @@ import (
 )
 
 const (
-	// asking is the interval of a stream's requests for progress, and silence how long it
-	// waits for an answer before it takes its node for dead: a node that sleeps
-	// keeps its connections.
+	// asking is the interval of a stream's progress requests, and silence the time without an
+	// answer after which it treats its node as dead: a stopped node keeps its connections.
 	asking  = time.Second
 	silence = 3 * time.Second
 )
 
-// stream is a client of etcd's bare API, with many watches on one stream. On
-// any error, and now and then without one, it resumes on the next node, each
-// watch after the last revision that it has. Only the revision goes
-// along, so every node must have what any other one had.
+// stream is a client of etcd's bare API with many watches on one stream. On any error, and
+// occasionally without one, it resumes on the next node, each watch after its last revision. It
+// sends nothing else, so every node must have everything that another node had.
 type stream struct {
 	nodes   []target
-	conns   []*grpc.ClientConn // beside nodes
+	conns   []*grpc.ClientConn // parallel to nodes
 	watches []*etcdWatch
 	rng     *rand.Rand
-	// leader: a node without a leader is to end the stream.
+	// leader: the stream requires a leader, and ends at a node without one.
 	leader bool
-	// named: the client chooses the watches' IDs.
+	// named: the client chooses the IDs of the watches.
 	named bool
 	// hops: it moves without a fault.
 	hops bool
-	// asks: it asks for progress all the time, and expects answers.
+	// asks: it requests progress continuously, and expects answers.
 	asks bool
-	// cancels: it cancels watches while events come, asks for progress at once,
-	// and creates them again once the cancel is answered.
+	// cancels: it cancels watches while events arrive, requests progress at once, and creates them
+	// again after the answer to the cancel.
 	cancels bool
-	still   *atomic.Bool // set: it does not hop
-	// sleeps: it stops reading while its gate is closed; see [gate].
+	still   *atomic.Bool // set: it does not move without a fault
+	// sleeps: it stops reading while the gate is closed; see [gate].
 	sleeps bool
 
-	// The node that it left, and why; reported when it resumes elsewhere.
+	// The node that it left and the cause, reported when it resumes.
 	left   string
 	reason error
 }
@@ -85,18 +83,18 @@ func (s *stream) run(ctx context.Context) {
 		if s.reason == nil {
 			s.left, s.reason = s.nodes[at].name, err
 		}
-		// Nodes that refuse do so at once.
+		// A node that refuses watches does so at once.
 		_ = pause(ctx, time.Duration(10+s.rng.IntN(40))*time.Millisecond)
 	}
 }
 
 var (
-	errHop    = errors.New("it moves to another node, though nothing is wrong")
+	errHop    = errors.New("it moves to another node without a fault")
 	errCancel = errors.New("the client has cancelled the watch")
-	errSilent = fmt.Errorf("nothing came for %v", silence)
+	errSilent = fmt.Errorf("no message for %v", silence)
 )
 
-// watch watches at one node until that does not work any more.
+// watch watches at one node until that fails.
 func (s *stream) watch(ctx context.Context, n target, conn *grpc.ClientConn) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	silent := time.AfterFunc(silence, func() {
@@ -162,8 +160,7 @@ func (s *stream) watch(ctx context.Context, n target, conn *grpc.ClientConn) err
 	}
 }
 
-// slow waits while the gate is closed, if the stream is one of the slow ones:
-// its watches share their fate.
+// slow waits while the gate is closed, if the stream is a slow one, with all its watches.
 func (s *stream) slow(ctx context.Context) {
 	if s.sleeps && s.watches[0].gate.pass(ctx) {
 		for _, w := range s.watches {
@@ -172,32 +169,31 @@ func (s *stream) slow(ctx context.Context) {
 	}
 }
 
-// conversation is the exchange of a stream with one node.
+// conversation is the messages of a stream with one node.
 type conversation struct {
 	*stream
 	node target
 	rpc  etcdserverpb.Watch_WatchClient
 	kvs  etcdserverpb.KVClient
-	from string // the node before
-	why  error  // why it was left; nil: there was none
-	// create are watches to create, in this order. It has room for all.
+	from string // the previous node
+	why  error  // why it left that node; nil: there was none
+	// create has watches to create, in this order. It has room for all.
 	create chan *etcdWatch
-	// cancel are IDs of watches to cancel.
+	// cancel has IDs of watches to cancel.
 	cancel chan int64
 
 	mu    sync.Mutex
-	asked []*etcdWatch // guarded by mu; asked for and not answered, in order
+	asked []*etcdWatch // guarded by mu; requested but not answered, in order
 
 	// Owned by take.
 	byID    map[int64]*etcdWatch
-	leaving map[int64]bool      // cancelled by us, and not answered yet
-	back    map[*etcdWatch]bool // were cancelled by us
-	whole   *etcdWatch          // whose response is not complete yet; nil: none
-	parts   []*mvccpb.Event     // its result
+	leaving map[int64]bool      // cancelled by the client, and not answered yet
+	back    map[*etcdWatch]bool // cancelled by the client and created again
+	whole   *etcdWatch          // has received part of a response; nil: none
+	parts   []*mvccpb.Event     // the events of that part
 }
 
-// ask sends requests until ctx ends: the watches, and for progress again and
-// again.
+// ask sends requests until ctx ends: for the watches, and repeatedly for progress.
 func (c *conversation) ask(ctx context.Context) {
 	var tick <-chan time.Time
 	if c.asks {
@@ -212,7 +208,7 @@ func (c *conversation) ask(ctx context.Context) {
 		case id := <-c.cancel:
 			cancel := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: id}}}
 			if c.rpc.Send(cancel) != nil {
-				return // Recv has the reason
+				return // Recv returns the cause
 			}
 			r = progress
 		case w := <-c.create:
@@ -247,17 +243,17 @@ func (c *conversation) answered() *etcdWatch {
 	return w
 }
 
-// take takes one response. It fails when the stream has to resume on another node.
+// take handles one response. It fails if the stream has to resume on another node.
 func (c *conversation) take(ctx context.Context, r *etcdserverpb.WatchResponse) error {
 	if c.reason != nil {
-		c.left, c.reason = "", nil // it has gone on
+		c.left, c.reason = "", nil // it has resumed
 	}
 	rev := r.GetHeader().GetRevision()
 	if r.GetCreated() {
 		return c.created(ctx, r)
 	}
 	if r.GetWatchId() == clientv3.InvalidWatchID && len(r.GetEvents()) == 0 && !r.GetCanceled() {
-		for _, w := range c.byID { // for all that are created
+		for _, w := range c.byID { // for all created watches
 			w.progressed(rev)
 		}
 		return nil
@@ -268,7 +264,7 @@ func (c *conversation) take(ctx context.Context, r *etcdserverpb.WatchResponse) 
 		return nil
 	}
 	if c.whole != nil && c.whole != w {
-		w.blame(check.PromiseAtomic, rev, "fragments of a response behind each other", "one between those of "+c.whole.wish.watch.Name)
+		w.blame(check.PromiseAtomic, rev, "consecutive fragments of a response", "one between those of "+c.whole.wish.watch.Name)
 	}
 	switch events := r.GetEvents(); {
 	case r.GetCanceled() && c.leaving[r.GetWatchId()]:
@@ -296,7 +292,7 @@ func (c *conversation) take(ctx context.Context, r *etcdserverpb.WatchResponse) 
 	return nil
 }
 
-// created takes the answer to a request for a watch.
+// created handles the answer to a request for a watch.
 func (c *conversation) created(ctx context.Context, r *etcdserverpb.WatchResponse) error {
 	w := c.answered()
 	if w == nil {
@@ -322,8 +318,8 @@ func (c *conversation) created(ctx context.Context, r *etcdserverpb.WatchRespons
 	return nil
 }
 
-// leave cancels a watch now and then, if the stream does that. Until the cancel
-// is answered the client takes the watch for a live one: progress counts for it.
+// leave occasionally cancels a watch, if the stream does that. Until the answer the client treats
+// the watch as live: progress counts for it.
 func (c *conversation) leave(id int64) {
 	if !c.cancels || c.leaving[id] || c.rng.IntN(20) > 0 || c.still.Load() {
 		return
@@ -353,7 +349,7 @@ func (c *conversation) again(ctx context.Context, w *etcdWatch, r *etcdserverpb.
 			return err
 		}
 	}
-	if err := pause(ctx, 100*time.Millisecond); err != nil { // not in circles
+	if err := pause(ctx, 100*time.Millisecond); err != nil { // do not retry in a tight loop
 		return err
 	}
 	c.create <- w

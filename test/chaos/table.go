@@ -25,10 +25,10 @@ type row struct {
 	worst        map[kind]string
 	worstAt      map[kind]time.Duration
 	lists        int
-	list         string // one of them
+	list         string // a sample
 	catchUps     map[kind]catchUps
-	joins        catchUps // of native clients that come late
-	writes       float64  // the fewest per second of any cycle
+	joins        catchUps // of late native clients
+	writes       float64  // the minimum per second of any cycle
 	ready        time.Duration
 	errors       []string
 }
@@ -71,8 +71,8 @@ func (r *row) add(c Cycle) {
 	}
 }
 
-// missed returns the targets that the fault missed, and known reasons for it. The sum of all
-// faults has no target.
+// missed returns the targets that the fault missed, with known reasons. The sum of all faults has
+// no target.
 func (r *row) missed() (out []string) {
 	f, ok := faultNamed(r.fault)
 	if !ok {
@@ -81,7 +81,7 @@ func (r *row) missed() (out []string) {
 	say := func(format string, args ...any) { out = append(out, r.fault+": "+fmt.Sprintf(format, args...)) }
 	native := r.catchUps[nativeClient]
 	if p99 := quantiles(r.late[nativeClient]).P99; f.Stall > 0 && p99 > f.Stall {
-		say("native p99 of %v, %v is the target; the worst was %s", p99.Round(time.Millisecond), f.Stall, r.worst[nativeClient])
+		say("native p99 of %v, target %v; the worst was %s", p99.Round(time.Millisecond), f.Stall, r.worst[nativeClient])
 	}
 	if r.lists > 0 && !f.Lists {
 		say("%d lists upstream, such as %s", r.lists, shortened(r.list))
@@ -91,7 +91,7 @@ func (r *row) missed() (out []string) {
 	}
 	const restart = 30 * time.Second
 	if r.ready > restart {
-		say("ready after %v, %v is the target", r.ready.Round(time.Second), restart)
+		say("ready after %v, target %v", r.ready.Round(time.Second), restart)
 	}
 	if r.violations > 0 {
 		say("%d violations", r.violations)
@@ -138,8 +138,7 @@ func (r *row) cells() []string {
 	}
 }
 
-// rows sums the cycles up by fault, in the order of the table, with the sum of
-// all after them.
+// rows sums the cycles up by fault, in the order of the table, followed by the sum of all.
 func (r *Report) rows() []*row {
 	var out []*row
 	total := &row{fault: "all"}
@@ -157,8 +156,7 @@ func (r *Report) rows() []*row {
 	return append(out, total)
 }
 
-// Missed returns the missed targets, by fault, with the known reasons
-// for each.
+// Missed returns the missed targets by fault, with the known reasons for each.
 func (r *Report) Missed() (out []string) {
 	rows := r.rows()
 	for _, row := range rows[:len(rows)-1] {
@@ -216,10 +214,10 @@ func (r *Report) Markdown(w io.Writer) error {
 	return err
 }
 
-// lines is the file in a report's directory that has a cycle per line.
+// lines is the file in a report's directory with one cycle per line.
 const lines = "cycles.jsonl"
 
-// Append adds a cycle to the report in a directory, which it makes.
+// Append adds a cycle to the report in a directory, which it creates.
 func Append(dir string, c Cycle) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
@@ -231,7 +229,7 @@ func Append(dir string, c Cycle) error {
 	return errors.Join(json.NewEncoder(f).Encode(c), f.Close())
 }
 
-// Read adds up the reports of several directories, and of all below them.
+// Read combines the reports in several directories and all directories below them.
 func Read(dirs ...string) (Report, error) {
 	var r Report
 	for _, dir := range dirs {

@@ -15,21 +15,21 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// truth is the reference history, from one watch of all keys at etcd itself, and when we heard of
-// it.
+// truth is the reference history, from a watch of all keys at etcd itself, with the arrival time of
+// each revision.
 type truth struct {
 	now       atomic.Pointer[era]
 	appending sync.Mutex
-	// compacted is the newest revision that etcd may have compacted.
+	// compacted is the upper bound of etcd's compact revision.
 	compacted atomic.Int64
 }
 
-// era is one unrestored history of etcd.
+// era is one history of etcd, without a restore.
 type era struct {
 	number  int
-	base    kv.Revision // the history is known after it; etcd may have more
+	base    kv.Revision // the history begins after it; etcd may have older revisions
 	history *check.History
-	ended   context.Context // when etcd is restored
+	ended   context.Context // ends when etcd is restored
 	end     context.CancelFunc
 
 	mu sync.RWMutex
@@ -48,8 +48,8 @@ func (t *truth) begin(number int, base kv.Revision, state []check.Item) {
 	t.now.Store(e)
 }
 
-// restart begins a new history: etcd was restored to its state at revision was, which is revision
-// is now.
+// restart begins a new history: etcd was restored to its state at revision was, which is now
+// revision is.
 func (t *truth) restart(was, is kv.Revision) {
 	t.appending.Lock()
 	defer t.appending.Unlock()
@@ -68,11 +68,11 @@ func (t *truth) beginAnew() {
 	old.end()
 }
 
-// history returns etcd's present history.
+// history returns etcd's current history.
 func (t *truth) history() *check.History { return t.now.Load().history }
 
-// run follows etcd from its first revision, at every member at once, until ctx
-// ends: the events of each are true, also when the others fail.
+// run follows etcd from its first revision at every member at once, until ctx ends: the events of
+// each member are true, even if the others fail.
 func (t *truth) run(ctx context.Context, members ...*clientv3.Client) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, c := range members {
@@ -95,14 +95,14 @@ func (t *truth) run(ctx context.Context, members ...*clientv3.Client) error {
 	return g.Wait()
 }
 
-// lostError reports that the truth cannot be known any more.
+// lostError reports that the truth can no longer be known.
 type lostError struct{ why error }
 
 func (l *lostError) Error() string { return "watch etcd: " + l.why.Error() }
 
 func (l *lostError) Unwrap() error { return l.why }
 
-// follow watches at one member until that ends, or the era.
+// follow watches at one member until the watch or the era ends.
 func (t *truth) follow(ctx context.Context, c *clientv3.Client, e *era) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
@@ -121,13 +121,13 @@ func (t *truth) follow(ctx context.Context, c *clientv3.Client, e *era) error {
 	return ctx.Err()
 }
 
-// append takes the events of one response: whole revisions, in order. Those
-// that another member has sent already are left out.
+// append adds the events of one response: whole revisions, in order. It skips events that another
+// member has already sent.
 func (t *truth) append(e *era, events []*clientv3.Event, now time.Time) error {
 	t.appending.Lock()
 	defer t.appending.Unlock()
 	if e.ended.Err() != nil {
-		return nil // it was on its way when etcd was restored
+		return nil // it was in flight when etcd was restored
 	}
 	for len(events) > 0 {
 		rev := events[0].Kv.ModRevision
@@ -139,7 +139,7 @@ func (t *truth) append(e *era, events []*clientv3.Event, now time.Time) error {
 		if b.Revision <= e.history.Head() {
 			continue
 		}
-		e.heard(rev, now) // first: watchers that know the revision ask for its time
+		e.heard(rev, now) // first: watchers that have the revision read its time
 		if err := e.history.Append(b); err != nil {
 			return fmt.Errorf("watch etcd: %w", err)
 		}
@@ -155,7 +155,7 @@ func (e *era) heard(rev int64, now time.Time) {
 	}
 }
 
-// when returns when we heard of rev, and false when we did not yet.
+// when returns the arrival time of rev, and whether it has arrived.
 func (e *era) when(rev kv.Revision) (time.Time, bool) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// watcher is one watch of a client, judged while it runs. Its driver passes each update to it: see
+// watcher is one watch of a client, judged while it runs. Its client passes each update to it: see
 // native.go, clientv3.go and stream.go.
 type watcher struct {
 	wish  wish
@@ -19,27 +19,27 @@ type watcher struct {
 
 	mu       sync.Mutex
 	era      *era              // guarded by mu; the history that it watches
-	earlier  []check.Violation // guarded by mu; of eras before
+	earlier  []check.Violation // guarded by mu; of earlier eras
 	more     int               // guarded by mu; violations beyond these
 	checker  *check.Checker    // guarded by mu
-	started  bool              // guarded by mu; a start from now is known
-	resumes  []resume          // guarded by mu; not fed to the checker yet
+	started  bool              // guarded by mu; the start of a watch from now is known
+	resumes  []resume          // guarded by mu; not passed to the checker yet
 	moved    int               // guarded by mu; resumes since the window began
-	gap      time.Duration     // guarded by mu; longest since the window began
-	gapAt    kv.Revision       // guarded by mu; the revision that was so late
+	gap      time.Duration     // guarded by mu; longest delay since the window began
+	gapAt    kv.Revision       // guarded by mu; the revision of that delay
 	reasons  []string          // guarded by mu; why it moved since the window began
 	events   int               // guarded by mu; since the window began
 	blamed   []check.Violation // guarded by mu; found without the checker
 	err      error             // guarded by mu; why the watch ended
 	catchUps catchUps          // guarded by mu; since the window began
-	leave    func()            // guarded by mu; makes it begin anew; nil: it cannot
-	asleep   bool              // guarded by mu; it did not read in this window
+	leave    func()            // guarded by mu; restarts the watch; nil: it cannot
+	asleep   bool              // guarded by mu; it stopped reading in this window
 }
 
-// catchUps counts the ways in which a watcher caught up without a replay of events.
+// catchUps counts how often a watcher caught up without a replay of events.
 type catchUps struct {
-	// Deltas and Resyncs are units of the native API. Relists are states that a client
-	// read after its watch had ended.
+	// Deltas and Resyncs are units of the native API. Relists are states that a client read after
+	// its watch had ended.
 	Deltas  int `json:"deltas"`
 	Resyncs int `json:"resyncs"`
 	Relists int `json:"relists"`
@@ -62,7 +62,7 @@ func (w *watcher) behind() bool {
 	return w.era != w.truth.now.Load()
 }
 
-// noticed marks the begin of another history: later updates belong to it. It must begin with the
+// noticed marks the start of another history, to which later updates belong. It must begin with the
 // state.
 func (w *watcher) noticed() {
 	w.mu.Lock()
@@ -86,21 +86,20 @@ func (w *watcher) noticed() {
 	w.era, w.checker, w.started, w.resumes = now, check.NewChecker(watch), false, nil
 }
 
-// promiseLineage: events of a history that has ended are not sent, and a
-// new one is noticed.
+// promiseLineage: watches get no events of an ended history, and notice the new one.
 const promiseLineage check.Promise = "lineage"
 
-// resume is a watch that resumes on another node, or on the same one.
+// resume is the resume of a watch, on another node or on the same one.
 type resume struct {
 	from, to string
 	reason   error
-	// behind is the position: everything up to it had come. 0: not known.
+	// behind is the position: the watch had everything up to it. 0: unknown.
 	behind int64
-	// wanted: the node that it left had no fault.
+	// wanted: the previous node had no fault.
 	wanted bool
 }
 
-// resumed may be called before the updates that precede the resume are judged.
+// resumed may be called before the updates before the resume are judged.
 func (w *watcher) resumed(r resume) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,7 +110,7 @@ func (w *watcher) resumed(r resume) {
 	w.reasons = append(w.reasons, fmt.Sprintf("%s → %s: %v", r.from, r.to, r.reason))
 }
 
-// ended says that the watch has ended permanently.
+// ended records the permanent end of the watch.
 func (w *watcher) ended(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,7 +118,7 @@ func (w *watcher) ended(err error) {
 	w.checker.Feed(check.Op{Kind: check.OpEnded})
 }
 
-// blame records a violation that is found without the history.
+// blame records a violation found without the history.
 func (w *watcher) blame(p check.Promise, rev int64, expected, got string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,12 +130,11 @@ func (w *watcher) blame(p check.Promise, rev int64, expected, got string) {
 	}
 }
 
-// saw judges an update that the client delivered.
+// saw judges an update of the client.
 func (w *watcher) saw(op check.Op, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// The watch resumed on another node after a position: the consumer's
-	// updates have the break there.
+	// The watch resumed after a position: the resume belongs between the updates there.
 	for len(w.resumes) > 0 && kv.Revision(w.resumes[0].behind) < op.Revision {
 		r := check.Op{Kind: check.OpResumed, Node: w.resumes[0].to}
 		if w.resumes[0].behind > 0 {
@@ -153,7 +151,7 @@ func (w *watcher) saw(op check.Op, now time.Time) {
 		w.late(op.Revision, now)
 	case check.OpDelta:
 		w.events += len(op.Items) + len(op.Deleted)
-		if w.wish.conflate == 0 { // it was not asked for
+		if w.wish.conflate == 0 { // it was not requested
 			w.catchUps.Deltas++
 			if missed := w.era.history.Touching(w.wish.watch.Range, op.From, op.Revision); len(missed) > 0 {
 				w.late(missed[0], now)
@@ -162,21 +160,21 @@ func (w *watcher) saw(op check.Op, now time.Time) {
 	}
 }
 
-// late notes how late a revision is.
+// late records the delay of a revision.
 func (w *watcher) late(rev kv.Revision, now time.Time) {
 	if heard, ok := w.era.when(rev); ok && now.Sub(heard) > w.gap {
 		w.gap, w.gapAt = now.Sub(heard), rev
 	}
 }
 
-// resynced notes a whole state that the node sent for want of anything else.
+// resynced records a whole state that the node had to send.
 func (w *watcher) resynced() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.catchUps.Resyncs++
 }
 
-// relisted notes that the client had to ask for the state again.
+// relisted records that the client had to read the state again.
 func (w *watcher) relisted(why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,7 +182,7 @@ func (w *watcher) relisted(why error) {
 	w.reasons = append(w.reasons, fmt.Sprintf("relisted: %v", why))
 }
 
-// slept notes that the watcher did not read, so that its delays mean nothing.
+// slept records that the watcher did not read, so that its delays are meaningless.
 func (w *watcher) slept() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -198,8 +196,8 @@ func (w *watcher) judge() {
 	w.checker.Judge(w.era.history)
 }
 
-// complete returns nil when the watcher has everything up to rev, and otherwise
-// an error with its position.
+// complete returns nil if the watcher has everything up to rev, and otherwise an error with its
+// position.
 func (w *watcher) complete(rev kv.Revision) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -213,14 +211,13 @@ func (w *watcher) complete(rev kv.Revision) error {
 		return fmt.Errorf("%s has not started", w.wish.watch.Name)
 	}
 	if !w.checker.Complete(w.era.history, rev) {
-		return fmt.Errorf("%s is at revision %d of %d, and has moved so: %q", w.wish.watch.Name, w.checker.Reached(), rev, w.reasons)
+		return fmt.Errorf("%s is at revision %d of %d, and its moves were: %q", w.wish.watch.Name, w.checker.Reached(), rev, w.reasons)
 	}
 	return nil
 }
 
-// finish judges that the watcher has everything up to rev, and all else that
-// it has seen. It does not when that is more than the truth has, and reports
-// so, unless it must: then it is wrong.
+// finish judges that the watcher has everything up to rev, and all its other updates. If it has
+// more than the truth, finish returns false, unless must is set: then the surplus is wrong.
 func (w *watcher) finish(rev kv.Revision, must bool) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -14,17 +14,16 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// writers is the number of goroutines that share the rate of direct writes to etcd, and passers
-// that of writes through the nodes: those may wait for nodes that are down, and must not delay
+// writers is the number of goroutines that share the rate of direct writes to etcd, and passers the
+// number for writes through the nodes: those may wait for nodes that are down, and must not delay
 // direct writes.
 const (
 	writers = 8
 	passers = 6
 )
 
-// workload writes: puts, deletes, delete-ranges, transactions over two prefixes,
-// keys with leases, and now and then a big value, directly to etcd and a part of
-// them through the nodes. And it compacts.
+// workload writes: puts, deletes, delete-ranges, transactions over two prefixes, keys with leases,
+// and occasionally a big value, directly to etcd and partly through the nodes. It also compacts.
 type workload struct {
 	// kv returns the target of writes, and a function to call when a write fails.
 	kv    func() (c *clientv3.Client, failed func())
@@ -33,11 +32,11 @@ type workload struct {
 	rate  int // writes per second, all writers together
 	seed  uint64
 
-	passed  *passed // nil: all go to etcd directly
+	passed  *passed // nil: all writes go directly to etcd
 	percent int     // of the writes that go through the nodes
 	bigs    int     // big transactions in each run
 
-	runs   uint64 // owned by run's caller; every run writes something else
+	runs   uint64 // owned by run's caller; every run has other writes
 	writes atomic.Int64
 	failed atomic.Int64 // writes without an answer
 	acked  ackLog
@@ -47,10 +46,10 @@ type workload struct {
 
 	compacting  sync.Mutex
 	compactions int       // guarded by compacting
-	compactAt   time.Time // guarded by compacting; when the next is due
+	compactAt   time.Time // guarded by compacting; the next compaction
 }
 
-// load fills the keyspace before anybody watches.
+// load fills the keyspace before any watch starts.
 func (w *workload) load(ctx context.Context) error {
 	rng := rand.New(rand.NewPCG(w.seed, 0))
 	const perTxn = 100
@@ -71,8 +70,8 @@ func (w *workload) load(ctx context.Context) error {
 	return nil
 }
 
-// run writes until stop is closed, and returns when the last write is
-// answered. Writes that etcd acknowledged are in w.acked.
+// run writes until stop is closed, and returns after the answer to the last write. Acknowledged
+// writes are in w.acked.
 func (w *workload) run(ctx context.Context, stop <-chan struct{}) error {
 	w.runs++
 	g, ctx := errgroup.WithContext(ctx)
@@ -101,10 +100,10 @@ func (w *workload) run(ctx context.Context, stop <-chan struct{}) error {
 	return g.Wait()
 }
 
-// hold stops all writes until the gate is opened, and waits until none is under way.
+// hold stops all writes until the gate is opened, and waits until none is in flight.
 func (w *workload) hold(ctx context.Context) error {
 	w.gate.close()
-	if err := pause(ctx, 50*time.Millisecond); err != nil { // writers that have passed it are writing now
+	if err := pause(ctx, 50*time.Millisecond); err != nil { // writers that have passed the gate are writing now
 		return err
 	}
 	return poll(ctx, patience, "writes to be answered", func() error {
@@ -115,8 +114,7 @@ func (w *workload) hold(ctx context.Context) error {
 	})
 }
 
-// write is one writer, which calls one again and again. When it falls behind
-// its pace it does not rush to make up for more than a moment.
+// write is one writer, which repeatedly calls one. After a delay it catches up only briefly.
 func (w *workload) write(ctx context.Context, stop <-chan struct{}, rng *rand.Rand, every time.Duration, one func(context.Context, *rand.Rand) (int64, error)) error {
 	const most = 100 * time.Millisecond
 	next := time.Now().Add(time.Duration(rng.Int64N(int64(every))))
@@ -135,7 +133,7 @@ func (w *workload) write(ctx context.Context, stop <-chan struct{}, rng *rand.Ra
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil || rev == 0 { // it may have happened: etcd's own watch shows it
+		if err != nil || rev == 0 { // it may have succeeded: etcd's own watch shows it
 			w.failed.Add(1)
 			continue
 		}
@@ -169,13 +167,13 @@ func (w *workload) one(ctx context.Context, rng *rand.Rand) (rev int64, err erro
 		r, err = c.Do(ctx, clientv3.OpTxn(nil, ops, nil))
 	case n < 200:
 		r, err = c.Do(ctx, clientv3.OpDelete(w.keys.any(rng)))
-	case n < 220: // some keys in one revision, now and then many
+	case n < 220: // some keys in one revision, occasionally many
 		p, k, many := rng.IntN(w.keys.prefixes), rng.IntN(w.keys.keys), 5
 		if rng.IntN(20) == 0 {
 			many = w.keys.keys / 4
 		}
 		r, err = c.Do(ctx, clientv3.OpDelete(w.keys.key(p, k), clientv3.WithRange(w.keys.key(p, k+many))))
-	case n < 223: // gone in a while, by etcd's own doing
+	case n < 223: // etcd deletes it when the lease expires
 		grant, gerr := c.Grant(ctx, leaseTTL)
 		if gerr != nil {
 			return 0, gerr
@@ -193,15 +191,15 @@ func (w *workload) one(ctx context.Context, rng *rand.Rand) (rev int64, err erro
 	return revisionOf(r), nil
 }
 
-// heat puts keys of one prefix, so many per second, until stop is closed.
+// heat puts keys of one prefix at a rate of perSecond until stop is closed.
 func (w *workload) heat(ctx context.Context, stop <-chan struct{}, prefix, perSecond int) error {
 	ops := make([]clientv3.Op, min(8, w.keys.keys))
 	every := time.Second * time.Duration(len(ops)) / time.Duration(perSecond)
 	return w.write(ctx, stop, rand.New(rand.NewPCG(w.seed, w.runs<<8|254)), every, func(ctx context.Context, rng *rand.Rand) (int64, error) {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		// All over the prefix, so that a cut parts them, and in order: between the two
-		// shards that it makes, a revision has no other.
+		// The keys are spread over the prefix and in order. So a cut separates them, and no
+		// revision lies between the two new shards.
 		step := w.keys.keys / len(ops)
 		from := rng.IntN(step)
 		for i := range ops {
@@ -228,9 +226,9 @@ func revisionOf(r clientv3.OpResponse) int64 {
 	return r.Txn().Header.Revision
 }
 
-// big makes the run's big transactions, one a second.
+// big runs the big transactions, one per second.
 func (w *workload) big(ctx context.Context, stop <-chan struct{}, rng *rand.Rand) error {
-	const keys, size = 8, 170 << 10 // etcd takes 1.5 MiB
+	const keys, size = 8, 170 << 10 // etcd's limit is 1.5 MiB
 	for range w.bigs {
 		if !wait(ctx, stop, time.Second) {
 			return ctx.Err()
@@ -240,7 +238,7 @@ func (w *workload) big(ctx context.Context, stop <-chan struct{}, rng *rand.Rand
 		for i := range ops {
 			ops[i] = clientv3.OpPut(w.keys.key(p, w.keys.keys+1+i), strings.Repeat(value(rng)[:64], size/64))
 		}
-		for range 2 { // the second has the first one's as previous values
+		for range 2 { // the second has the first one's values as previous values
 			timed, cancel := context.WithTimeout(ctx, 5*time.Second)
 			c, failed := w.kv()
 			r, err := c.Txn(timed).Then(ops...).Commit()
@@ -256,7 +254,7 @@ func (w *workload) big(ctx context.Context, stop <-chan struct{}, rng *rand.Rand
 	return nil
 }
 
-// wait waits for d, and reports false when stop is closed or ctx ends before.
+// wait waits for d. It returns false if stop is closed or ctx ends earlier.
 func wait(ctx context.Context, stop <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -269,8 +267,8 @@ func wait(ctx context.Context, stop <-chan struct{}, d time.Duration) bool {
 	return false
 }
 
-// compactNowAndThen compacts every 10 to 30 s, over all runs: at the head, just
-// below it, or a while back.
+// compactNowAndThen compacts every 10 to 30 s, across all runs: at the head, just below it, or much
+// earlier.
 func (w *workload) compactNowAndThen(ctx context.Context, stop <-chan struct{}, rng *rand.Rand) error {
 	const back = 10_000
 	for wait(ctx, stop, 100*time.Millisecond) {
@@ -292,14 +290,14 @@ func (w *workload) compactNowAndThen(ctx context.Context, stop <-chan struct{}, 
 			at -= rng.Int64N(back)
 		}
 		timed, cancel := context.WithTimeout(ctx, 2*time.Second)
-		_, _ = w.compact(timed, at) // etcd may be away: the next time will do
+		_, _ = w.compact(timed, at) // etcd may be down: the next compaction replaces this one
 		cancel()
 	}
 	return ctx.Err()
 }
 
-// compact compacts etcd up to a revision, but not above the revision of the truth, and
-// returns the revision that etcd is compacted at.
+// compact compacts etcd up to a revision, but not above the truth's revision, and returns etcd's
+// compact revision.
 func (w *workload) compact(ctx context.Context, at int64) (int64, error) {
 	w.compacting.Lock()
 	defer w.compacting.Unlock()
@@ -307,7 +305,7 @@ func (w *workload) compact(ctx context.Context, at int64) (int64, error) {
 	if at <= w.truth.compacted.Load() {
 		return w.truth.compacted.Load(), nil
 	}
-	w.truth.compacted.Store(at) // first: a client may notice before this one hears that it is done
+	w.truth.compacted.Store(at) // first: a client may notice before this call returns
 	w.compactions++
 	c, failed := w.kv()
 	if _, err := c.Compact(ctx, at); err != nil {
@@ -317,17 +315,17 @@ func (w *workload) compact(ctx context.Context, at int64) (int64, error) {
 	return at, nil
 }
 
-// ackLog knows which revision had been acknowledged at what time.
+// ackLog has the newest acknowledged revision at each time.
 type ackLog struct {
 	mu   sync.Mutex
 	at   []time.Time // guarded by mu; increasing
 	revs []int64     // guarded by mu; increasing
 }
 
-// ackMemory bounds the log: older entries are of no use to anybody.
+// ackMemory bounds the log: no read needs older entries.
 const ackMemory = 100_000
 
-// reset forgets all: etcd's history is another one.
+// reset clears the log for another history of etcd.
 func (a *ackLog) reset() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -350,7 +348,7 @@ func (a *ackLog) add(rev int64) {
 // newest returns the newest revision acknowledged; 0: none.
 func (a *ackLog) newest() int64 { return a.before(time.Now()) }
 
-// before returns the newest revision that was acknowledged at t; 0: none.
+// before returns the newest revision acknowledged by t; 0: none.
 func (a *ackLog) before(t time.Time) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()

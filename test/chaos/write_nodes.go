@@ -13,12 +13,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// promiseWritten: an acknowledged write exists, at the revision of
-// its answer, and no write happens twice.
+// promiseWritten: an acknowledged write exists at the revision of its answer, and no write happens
+// twice.
 const promiseWritten check.Promise = "acknowledged write"
 
-// passed are writes through the nodes. One whose answer does not come may have
-// happened or not, once; etcd's own watch shows it.
+// passed are writes through the nodes. A write without an answer has happened once or not at all;
+// etcd's own watch shows it.
 type passed struct {
 	client *clientv3.Client // of all nodes
 	keys   keyspace
@@ -32,9 +32,9 @@ type passed struct {
 // written is the intended effect of one write on one key.
 type written struct {
 	key    string
-	value  uint64 // the hash; of a delete nothing
+	value  uint64 // the hash; of a delete 0
 	delete bool
-	// behind is a revision from before the write.
+	// behind is a revision before the write.
 	behind kv.Revision
 	// rev is the revision of the answer; 0: no answer came.
 	rev kv.Revision
@@ -43,8 +43,7 @@ type written struct {
 // leaseTTL is in seconds.
 const leaseTTL = 5
 
-// one makes one write. It fails only when ctx has ended: the judge
-// decides about all other failures.
+// one makes one write. It fails only if ctx has ended: judge decides about all other failures.
 func (p *passed) one(ctx context.Context, rng *rand.Rand) (int64, error) {
 	timed, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -88,8 +87,8 @@ func (p *passed) one(ctx context.Context, rng *rand.Rand) (int64, error) {
 	return rev, ctx.Err()
 }
 
-// leased puts two keys with a lease and gives the lease back, or lets it run
-// out: both deletes are etcd's.
+// leased puts two keys with a lease and revokes the lease, or lets it expire: etcd makes both
+// deletes.
 func (p *passed) leased(ctx context.Context, rng *rand.Rand) (int64, error) {
 	grant, err := p.client.Grant(ctx, leaseTTL)
 	if err != nil {
@@ -135,8 +134,8 @@ func (p *passed) note(rev int64, err error, ws ...written) {
 	}
 }
 
-// judge holds the writes against the history and forgets them. It returns how
-// many there were, and the errors that came for an answer.
+// judge compares the writes with the history and removes them. It returns their number, and the
+// errors of writes without an answer.
 func (p *passed) judge(h *check.History) (judged int, unknown map[string]int, broken []check.Violation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +147,7 @@ func (p *passed) judge(h *check.History) (judged int, unknown map[string]int, br
 	return judged, unknown, broken
 }
 
-// check judges one write. Values are random, so that none is another's.
+// check judges one write. Values are random, so no two writes share one.
 func (w written) check(h *check.History) []check.Violation {
 	r := kv.Single(w.key)
 	var at []kv.Revision

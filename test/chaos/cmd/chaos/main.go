@@ -1,5 +1,5 @@
-// Command chaos breaks a cluster of real processes again and again, under
-// load, and checks that no watch lost, repeated or reordered anything.
+// Command chaos repeatedly injects faults into a cluster of real processes under load, and checks
+// that no watch lost, repeated or reordered events.
 package main
 
 import (
@@ -19,23 +19,23 @@ import (
 )
 
 const usage = `chaos starts an etcd and a cluster of cachenode processes, writes to etcd and
-through the nodes, compacts, watches through many clients, and breaks something
-in every cycle. At the end of each cycle all watchers must have etcd's revision,
-and every promise is checked for everything that was delivered.
+through the nodes, compacts, watches through many clients, and injects a fault
+in every cycle. At the end of each cycle all watchers must reach etcd's revision,
+and the run checks every promise for all delivered events.
 
-Clients speak the native API and etcd's: half of the latter are clientv3, which
-resumes without help, the others are bare streams of many watches that resume on the
-next node, with only the last revision plus one.
+Clients use the native API and etcd's: half of the latter are clientv3, which
+resumes on its own, the others are bare streams of many watches that resume on the
+next node from the last revision plus one, without other information.
 
 Usage:
   go run ./test/chaos/cmd/chaos [flags]
   go run ./test/chaos/cmd/chaos report DIR...   # add runs up and print the table
 
 Examples:
-  # Every fault that this machine can have, once each
+  # Every fault that this machine supports, once each
   go run ./test/chaos/cmd/chaos
 
-  # 20 cycles, two faults by turns
+  # 20 cycles, two faults in turn
   go run ./test/chaos/cmd/chaos --cycles 20 --faults kill,pause-10s --seed 7 --report dist/chaos
 
   # Clients of etcd's API only, a small machine
@@ -45,9 +45,9 @@ Faults:
 %s
 Flags:
 %s
-Exit codes: 0 every promise was kept, 1 one was broken or the run could not go
-on, 2 wrong flags. Times are reported, never judged. Processes, namespaces and
-links end with this one, or with the next run.
+Exit codes: 0 every promise was kept, 1 one was broken or the run could not
+continue, 2 wrong flags. Times are reported, never judged. Processes, namespaces and
+links are removed when the command ends, or by the next run.
 `
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -64,30 +64,30 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("chaos", pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.IntVar(&cfg.Cycles, "cycles", 0, "`number` of cycles (default: one for each fault)")
-	flags.StringSliceVar(&cfg.APIs, "api", cfg.APIs, "`APIs` that clients speak: native, etcd; each has half of the watches")
+	flags.StringSliceVar(&cfg.APIs, "api", cfg.APIs, "`APIs` of the clients: native, etcd; each has half of the watches")
 	flags.IntVar(&cfg.Passed, "passed", cfg.Passed, "`percent` of the writes that go through the nodes, by etcd's API")
-	flags.StringSliceVar(&cfg.Faults, "faults", nil, "`names` of faults, which take turns (default: all that this machine can have)")
-	flags.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "`number` that selects the writes and watches; 0: another one each time")
-	flags.DurationVar(&cfg.Duration, "duration", cfg.Duration, "how long each cycle writes, at least")
-	flags.IntVar(&cfg.Short, "short", cfg.Short, "`number` that divides how long faults last")
-	flags.IntVar(&cfg.Rate, "rate", cfg.Rate, "`writes` per second to aim at")
+	flags.StringSliceVar(&cfg.Faults, "faults", nil, "`names` of faults, used in turn (default: all that this machine supports)")
+	flags.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "`number` that selects the writes and watches; 0: a random one")
+	flags.DurationVar(&cfg.Duration, "duration", cfg.Duration, "minimum duration of the writes in each cycle")
+	flags.IntVar(&cfg.Short, "short", cfg.Short, "`number` that divides the duration of faults")
+	flags.IntVar(&cfg.Rate, "rate", cfg.Rate, "target `writes` per second")
 	flags.IntVar(&cfg.MinRate, "min-rate", cfg.MinRate, "a cycle with fewer `writes` per second is void and repeated")
-	flags.IntVar(&cfg.Big, "big", cfg.Big, "`number` of transactions of each cycle that are almost as big as etcd takes them; 0: no big values at all")
+	flags.IntVar(&cfg.Big, "big", cfg.Big, "`number` of transactions per cycle just below etcd's size limit; 0: no big values at all")
 	flags.BoolVar(&cfg.Compact, "compact", cfg.Compact, "compact etcd every 10 to 30 s")
 	flags.IntVar(&cfg.Watches, "watches", cfg.Watches, "`number` of watches")
-	flags.IntVar(&cfg.Clients, "clients", cfg.Clients, "`number` of clients of each kind that share them")
-	flags.IntVar(&cfg.Joiners, "joiners", cfg.Joiners, "`number` of watches by each API that start at an old revision, again and again")
+	flags.IntVar(&cfg.Clients, "clients", cfg.Clients, "`number` of clients of each kind, which share the watches")
+	flags.IntVar(&cfg.Joiners, "joiners", cfg.Joiners, "`number` of watches by each API that repeatedly start at an old revision")
 	flags.IntVar(&cfg.Mix.Prefixes, "prefixes", cfg.Mix.Prefixes, "`percent` of watches that watch one prefix")
 	flags.IntVar(&cfg.Mix.Everything, "everything", cfg.Mix.Everything, "`percent` of watches that watch all shards; the rest watch single keys")
 	flags.IntVar(&cfg.Nodes, "nodes", cfg.Nodes, "`number` of cache nodes")
 	flags.IntVar(&cfg.Shards, "shards", cfg.Shards, "`number` of shards")
-	flags.BoolVar(&cfg.AutoOwners, "auto-owners", cfg.AutoOwners, "have few nodes own all shards; false: all nodes own shards, so that watches wait for the progress of several")
-	flags.IntVar(&cfg.Replicas, "replicas", cfg.Replicas, "`number` of nodes that have each shard")
+	flags.BoolVar(&cfg.AutoOwners, "auto-owners", cfg.AutoOwners, "let few nodes own all shards; false: all nodes own shards, so that watches wait for the progress of several")
+	flags.IntVar(&cfg.Replicas, "replicas", cfg.Replicas, "`number` of replicas of each shard")
 	flags.IntVar(&cfg.Members, "members", cfg.Members, "`number` of members of etcd, 1 or 3, unless a fault needs another number")
 	flags.DurationVar(&cfg.Window, "window", cfg.Window, "how long nodes keep events for replay")
-	flags.StringVar(&cfg.Cachenode, "cachenode", "", "`path` of the program to break (default: built from this repository)")
+	flags.StringVar(&cfg.Cachenode, "cachenode", "", "`path` of the cachenode program (default: built from this repository)")
 	dir := flags.String("dir", "", "`directory` for data and logs, kept afterwards (default: a temporary one, kept only after a failure)")
-	out := flags.String("report", "dist/chaos", "`directory` of the report, to which this run is added; empty: none")
+	out := flags.String("report", "dist/chaos", "`directory` of the report, to which the run appends; empty: none")
 	help := flags.BoolP("help", "h", false, "this text")
 
 	err := flags.Parse(args)
@@ -166,7 +166,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// report adds up runs and prints the table for a page.
+// report combines runs and prints the table for a page.
 func report(dirs []string, stdout, stderr io.Writer) int {
 	if len(dirs) == 0 {
 		return fail(stderr, 2, errors.New("report: name directories with reports; see --help"))
@@ -186,7 +186,7 @@ func fail(stderr io.Writer, code int, err error) int {
 	return code
 }
 
-// faults lists all faults, and says of those that cannot be had here why.
+// faults lists all faults, with the reason for each that this machine does not support.
 func faults(others map[string]error) string {
 	s := ""
 	for _, f := range chaos.Faults() {
