@@ -25,19 +25,19 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Attack is one way to hurt a node and its other clients.
+// Attack is one attack on a node and its other clients.
 type Attack struct {
 	Name, About string
 	// API is the API of the attack.
 	API string
-	// Right is the least right that reaches the code.
+	// Right is the least right that reaches the code under attack.
 	right right
 	// run attacks until ctx ends.
 	run func(ctx context.Context, a *attacker) error
 }
 
-// in reports whether there is such an attack in a mode: without TLS no call is forbidden,
-// and no name is looked at. Controls run once.
+// in reports whether the attack exists in a mode: without TLS no call is forbidden, and names in
+// certificates are not checked. Controls run once.
 func (a *Attack) in(mode string) bool {
 	if mode == plain {
 		return a.API != peerAPI && a.Name != "administers" && a.Name != "leases"
@@ -45,18 +45,18 @@ func (a *Attack) in(mode string) bool {
 	return !a.controls()
 }
 
-// controls reports whether it does not attack the node.
+// controls reports whether the attack is a control, which does not touch the node.
 func (a *Attack) controls() bool {
 	return a.Name == control || a.Name == machineControl || a.Name == etcdControl
 }
 
-// readsLog reports whether it has the node read etcd's log.
+// readsLog reports whether the attack makes the node read etcd's log.
 func (a *Attack) readsLog() bool {
 	return a.Name == "catch-up" || a.Name == "catch-up-keys" || a.Name == "json-catch-up"
 }
 
-// counterpart returns the control of the rounds after the attack. One that makes etcd read its
-// log is compared with a watch that does so at etcd itself.
+// counterpart returns the control for the rounds after the attack. An attack that makes etcd read
+// its log is compared with a watch that does so at etcd itself.
 func (a *Attack) counterpart() string {
 	if a.readsLog() {
 		return etcdControl
@@ -64,12 +64,12 @@ func (a *Attack) counterpart() string {
 	return machineControl
 }
 
-// logRound is how long a round lasts at least that has the node read etcd's log. The node keeps what it has
-// read for a minute, a client pauses after its reads, and etcd holds all writes for some 0.1 s meanwhile: that is more than a
-// hundredth of a shorter round, however rarely it is read.
+// logRound is the minimum length of a round that makes the node read etcd's log. The node keeps the result for a
+// minute, a client pauses after its reads, and etcd blocks all writes for some 0.1 s meanwhile: more than one percent
+// of a shorter round, however rarely it is read.
 const logRound = 30 * time.Second
 
-// round returns how long a round of the attack lasts, and its control.
+// round returns the length of a round of the attack or of its control.
 func (a *Attack) round(hot time.Duration) time.Duration {
 	if a.readsLog() {
 		return max(hot, logRound)
@@ -77,20 +77,20 @@ func (a *Attack) round(hot time.Duration) time.Duration {
 	return hot
 }
 
-// order is the order to an attacker's process.
+// order is the input of an attacker's process.
 type order struct {
 	Attack             string
 	Client, Peer, HTTP string // host:port
-	Etcd               string // alike, without TLS
+	Etcd               string // host:port, without TLS
 	PKI                pki
-	// Cores is the number of cores that the attack [machineControl] uses; 0: all that it gets.
+	// Cores is the number of cores for the attack [machineControl]; 0: as many as it gets.
 	Cores float64
 }
 
 // attacker is one attacker. Its methods may be called from any goroutine.
 type attacker struct {
 	order
-	tls *tls.Config // nil: none is spoken
+	tls *tls.Config // nil: without TLS
 
 	mu      sync.Mutex
 	done    map[string]int // guarded by mu
@@ -101,9 +101,9 @@ type attacker struct {
 // report counts the actions of an attacker so far.
 type report struct {
 	Done, Refused map[string]int
-	// Breach is an answer that it got without a right to it.
+	// Breach is an answer that the attacker had no right to.
 	Breach string
-	// Error reports why it cannot continue.
+	// Error is the reason why the attacker cannot continue.
 	Error string
 }
 
@@ -114,7 +114,7 @@ func (a *attacker) did(what string, n int) {
 	a.done[what] += n
 }
 
-// was counts an answer: an error is counted by its reason.
+// was counts an answer; errors by reason.
 func (a *attacker) was(what string, err error) {
 	if err == nil {
 		a.did(what, 1)
@@ -129,7 +129,7 @@ func (a *attacker) was(what string, err error) {
 	a.refused[reason]++
 }
 
-// got records that the node gave an answer that the attacker has no right to.
+// got records an answer that the attacker has no right to.
 func (a *attacker) got(what string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -156,7 +156,7 @@ func (r report) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// dial returns a gRPC connection, which is made when it is used.
+// dial returns a gRPC connection, which connects on its first use.
 func (a *attacker) dial(opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+a.Client, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(creds(a.tls)), grpc.WithContextDialer(connect), grpc.WithAuthority("127.0.0.1"),
@@ -164,8 +164,8 @@ func (a *attacker) dial(opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	}, opts...)...)
 }
 
-// connect opens a connection from an address of its own: nodes count the connections of
-// each address, and the crowd's comes from another machine.
+// connect opens a connection from a separate source address: nodes count connections by address,
+// and the real crowd would connect from another machine.
 func connect(ctx context.Context, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	return d.DialContext(ctx, "tcp", addr)
@@ -190,8 +190,7 @@ func (a *attacker) tcp(ctx context.Context, addr, protocol string) (net.Conn, er
 	return secured, nil
 }
 
-// many runs n copies of f at a time, each again and again until ctx ends. One that
-// fails makes a pause.
+// many repeats n copies of f concurrently until ctx ends. A copy pauses after an error.
 func (a *attacker) many(ctx context.Context, n int, f func(context.Context, int) error) error {
 	var g sync.WaitGroup
 	for i := range n {
@@ -208,8 +207,8 @@ func (a *attacker) many(ctx context.Context, n int, f func(context.Context, int)
 	return nil
 }
 
-// Perform is an attacker's process: it reads its order from in, attacks until in ends,
-// and writes its reports to out, a line of JSON at a time.
+// Perform runs an attacker's process: it reads its order from in, attacks until in ends, and writes
+// its reports to out, one line of JSON each.
 func Perform(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -223,7 +222,7 @@ func Perform(ctx context.Context, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("read the order: %w", err)
 	}
 	go func() {
-		_, _ = lines.ReadByte() // ends with the process that gave the order
+		_, _ = lines.ReadByte() // ends with the parent process
 		cancel()
 	}()
 	all := Attacks()
@@ -259,8 +258,8 @@ func Perform(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 }
 
-// launch starts an attacker in a process of its own and returns when it has begun. The function that it returns ends
-// it and returns its report.
+// launch starts an attacker in a separate process and returns once it has begun. The returned function ends it and
+// returns its report.
 func launch(ctx context.Context, cfg *Config, o order) (pid int, end func() (report, error), err error) {
 	command, nice := cfg.Program, cfg.Nice
 	if nice == Idle {
@@ -279,8 +278,8 @@ func launch(ctx context.Context, cfg *Config, o order) (pid int, end func() (rep
 	}
 	started := make(chan error)
 	go func() {
-		// A process inherits the priority of the thread that starts it. The thread ends
-		// with this function, since it stays locked.
+		// A process inherits the priority of the thread that starts it. This thread stays locked,
+		// so it ends with this function.
 		runtime.LockOSThread()
 		err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, nice)
 		if err == nil {
@@ -308,7 +307,7 @@ func launch(ctx context.Context, cfg *Config, o order) (pid int, end func() (rep
 		}
 	}()
 	end = func() (report, error) {
-		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Process.Kill() // the process may have ended
 		r := <-last
 		_ = cmd.Wait() // killed
 		if r.Error != "" {
@@ -331,6 +330,5 @@ func launch(ctx context.Context, cfg *Config, o order) (pid int, end func() (rep
 // headStart bounds the time until an attacker's first action against the node.
 const headStart = 3 * time.Minute
 
-// AttackEnv marks the process of an attacker, for programs that take no
-// arguments: tests.
+// AttackEnv marks the process of an attacker, for programs without arguments: tests.
 const AttackEnv = "SHARDWATCH_HOSTILE_ATTACK"

@@ -22,8 +22,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// control is the attack that is none, machineControl one on the machine, and etcdControl one on
-// etcd that no node can slow down.
+// control is a run without an attack, machineControl an attack on the machine, and etcdControl an
+// attack on etcd that no node can prevent.
 const (
 	control        = "none"
 	machineControl = "machine"
@@ -110,18 +110,18 @@ const (
 	everythingEnd = "/data0"
 )
 
-// encoded is a message of the API's as bytes.
+// encoded returns an encoded message of the API.
 func encoded(m proto.Message) []byte {
 	b, err := proto.Marshal(m)
 	if err != nil {
-		panic(err) // of our own message
+		panic(err) // only for the package's own messages
 	}
 	return b
 }
 
 func raw(b []byte) *wire.Encoded { return &wire.Encoded{Buffers: mem.BufferSlice{mem.SliceBuffer(b)}} }
 
-// nestedTxn sends transactions within transactions, each operation in two parts.
+// nestedTxn sends nested transactions, each operation in two parts.
 func nestedTxn(ctx context.Context, a *attacker) error {
 	b := nested(1000, 1<<20)
 	conn, err := a.dial()
@@ -135,10 +135,10 @@ func nestedTxn(ctx context.Context, a *attacker) error {
 	})
 }
 
-// nested returns a transaction of about size bytes within so many others. Each is an
-// operation in two parts: an empty one and the next.
+// nested returns a transaction of about size bytes within the given number of transactions. Each is
+// an operation in two parts: an empty one and the next level.
 func nested(levels, size int) []byte {
-	var heads [][]byte // from the inside
+	var heads [][]byte // innermost first
 	n := size
 	for range levels {
 		op := protowire.AppendVarint([]byte{0x22, 0, 0x22}, uint64(n))
@@ -172,7 +172,7 @@ func watch(ctx context.Context, conn *grpc.ClientConn, api string) (grpc.ClientS
 	return conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 }
 
-// catchUp creates watches whose past is below every window, and does not read them.
+// catchUp creates watches with start revisions below every window, and does not read them.
 func catchUp(api string) func(context.Context, *attacker) error {
 	return func(ctx context.Context, a *attacker) error {
 		conn, err := a.dial()
@@ -194,8 +194,8 @@ func catchUp(api string) func(context.Context, *attacker) error {
 	}
 }
 
-// catchUpKeys watches other keys all the time, so that no earlier read of etcd's log was for them. It reads
-// what comes, which is little.
+// catchUpKeys continuously watches other keys, so that an earlier read of etcd's log does not serve them.
+// It reads the few answers.
 func catchUpKeys(ctx context.Context, a *attacker) error {
 	conn, err := a.dial()
 	if err != nil {
@@ -214,7 +214,7 @@ func catchUpKeys(ctx context.Context, a *attacker) error {
 	for id := int64(1); ; id++ {
 		key := fmt.Sprintf("%s%08d", everything, id)
 		if err := s.SendMsg(raw(createRequest(etcdAPI, id, key, key+"\x00", 2))); err != nil {
-			return nil // the node ended the stream, as it may
+			return nil // the node may end the stream
 		}
 		select {
 		case <-ctx.Done():
@@ -224,7 +224,7 @@ func catchUpKeys(ctx context.Context, a *attacker) error {
 	}
 }
 
-// catchUpAtEtcd is the least of catchUp, without a node: one watch, which is read.
+// catchUpAtEtcd is the minimum of catchUp, without a node: one watch, which is read.
 func catchUpAtEtcd(ctx context.Context, a *attacker) error {
 	conn, err := grpc.NewClient("passthrough:///"+a.Etcd, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec()), grpc.MaxCallRecvMsgSize(1<<31-1)))
@@ -243,7 +243,7 @@ func catchUpAtEtcd(ctx context.Context, a *attacker) error {
 	return nil
 }
 
-// longKeys keeps watches on long keys open, as many as are taken.
+// longKeys keeps watches on long keys open, as many as the node accepts.
 func longKeys(ctx context.Context, a *attacker) error {
 	const watches, size = 600, 19 << 20 / 10
 	return a.onStreams(ctx, 6, func(ctx context.Context, i int, s grpc.ClientStream) error {
@@ -258,8 +258,8 @@ func longKeys(ctx context.Context, a *attacker) error {
 	})
 }
 
-// onStreams calls attack with so many Watch streams of etcd's API at a time, each on a connection of its own.
-// The answers are read and counted.
+// onStreams runs attack concurrently on the given number of Watch streams of etcd's API, each on a separate
+// connection. The answers are read and counted.
 func (a *attacker) onStreams(ctx context.Context, streams int, attack func(ctx context.Context, i int, s grpc.ClientStream) error) error {
 	return a.many(ctx, streams, func(ctx context.Context, i int) error {
 		conn, err := a.dial()
@@ -278,7 +278,7 @@ func (a *attacker) onStreams(ctx context.Context, streams int, attack func(ctx c
 	})
 }
 
-// createCancel creates 10,000 watches per second of the range, and cancels each at once.
+// createCancel creates 10,000 watches of the range per second and cancels each at once.
 func createCancel(key, end string) func(context.Context, *attacker) error {
 	const streams, rate = 10, 10_000
 	return func(ctx context.Context, a *attacker) error {
@@ -294,8 +294,8 @@ func createCancel(key, end string) func(context.Context, *attacker) error {
 	}
 }
 
-// gzipWatches watches the keys of the crowd's writer, and compresses its requests, so that a
-// server may compress its answers.
+// gzipWatches watches the keys of the crowd's writer with compressed requests, so that a server may
+// compress its answers.
 func gzipWatches(ctx context.Context, a *attacker) error {
 	const conns, streams = 10, 50
 	return a.many(ctx, conns, func(ctx context.Context, _ int) error {
@@ -336,7 +336,7 @@ func list(api string) oneCall {
 	return oneCall{etcdserverpb.KV_Range_FullMethodName, &etcdserverpb.RangeRequest{Key: []byte(everything), RangeEnd: []byte(everythingEnd)}}
 }
 
-// listNewest lists the key that was written last: all keys are sorted for it.
+// listNewest lists the most recently written key: the node sorts all keys for it.
 func listNewest() oneCall {
 	return oneCall{etcdserverpb.KV_Range_FullMethodName, &etcdserverpb.RangeRequest{
 		Key: []byte(everything), RangeEnd: []byte(everythingEnd), Limit: 1,
@@ -344,7 +344,7 @@ func listNewest() oneCall {
 	}}
 }
 
-// listKeys lists the keys of everything, which are copied for it.
+// listKeys lists all keys without values: the node copies them.
 func listKeys() oneCall {
 	return oneCall{pb.CacheService_List_FullMethodName, &pb.ListRequest{Key: []byte(everything), RangeEnd: []byte(everythingEnd), KeysOnly: true}}
 }
@@ -354,7 +354,7 @@ func streamOld() oneCall {
 	return oneCall{etcdserverpb.KV_RangeStream_FullMethodName, &etcdserverpb.RangeRequest{Key: []byte(everything), RangeEnd: []byte(everythingEnd), Revision: 10_000}}
 }
 
-// read makes so many calls at a time, and reads their answers.
+// read makes the given number of calls concurrently and reads their answers.
 func (c oneCall) read(calls int) func(context.Context, *attacker) error {
 	request := encoded(c.request)
 	return func(ctx context.Context, a *attacker) error {
@@ -372,8 +372,8 @@ func (c oneCall) read(calls int) func(context.Context, *attacker) error {
 	}
 }
 
-// unread makes 500 calls on 5 connections, and reads no answer. Their streams stay open: the node may
-// send all of each.
+// unread makes 500 calls on 5 connections and reads no answer. Their streams stay open: the node may
+// send each answer completely.
 func (c oneCall) unread(ctx context.Context, a *attacker) error {
 	request := encoded(c.request)
 	return a.many(ctx, 5, func(ctx context.Context, _ int) error {
@@ -394,7 +394,7 @@ func (c oneCall) unread(ctx context.Context, a *attacker) error {
 	})
 }
 
-// watchMaps watches the shard of a key of 1.9 MiB, 500 times, as far as the node takes that.
+// watchMaps watches the shard of a key of 1.9 MiB 500 times, as far as the node permits.
 func watchMaps(ctx context.Context, a *attacker) error {
 	const conns, streams = 5, 100
 	request := encoded(&pb.WatchShardMapRequest{Ranges: []*pb.KeyRange{{Key: []byte(everything + strings.Repeat("k", 19<<20/10))}}})

@@ -17,7 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// connections opens so many connections and calls nothing.
+// connections opens n connections and makes no call.
 func connections(n int) func(context.Context, *attacker) error {
 	return func(ctx context.Context, a *attacker) error {
 		return a.many(ctx, 50, func(ctx context.Context, _ int) error {
@@ -37,7 +37,7 @@ func connections(n int) func(context.Context, *attacker) error {
 	}
 }
 
-// halfOpen opens connections and says the first byte of a handshake or of a request.
+// halfOpen opens connections and sends the first byte of a handshake or of a request.
 func halfOpen(ctx context.Context, a *attacker) error {
 	hello := []byte("P")
 	if a.tls != nil {
@@ -64,7 +64,7 @@ func halfOpen(ctx context.Context, a *attacker) error {
 	})
 }
 
-// idleStreams opens streams of watches without a watch.
+// idleStreams opens watch streams without watches.
 func idleStreams(ctx context.Context, a *attacker) error {
 	const conns, streams = 5, 10_000
 	return a.many(ctx, conns, func(ctx context.Context, _ int) error {
@@ -88,7 +88,7 @@ func idleStreams(ctx context.Context, a *attacker) error {
 	})
 }
 
-// healthWatches watches the health of the node on many streams.
+// healthWatches watches the node's health on many streams.
 func healthWatches(ctx context.Context, a *attacker) error {
 	conn, err := a.dial()
 	if err != nil {
@@ -110,7 +110,7 @@ func healthWatches(ctx context.Context, a *attacker) error {
 	})
 }
 
-// manyWatches creates watches that are quiet, on streams that are read.
+// manyWatches creates watches without events, on streams that are read.
 func manyWatches(ctx context.Context, a *attacker) error {
 	const streams, each = 20, 50_000
 	return a.onStreams(ctx, streams, func(ctx context.Context, _ int, s grpc.ClientStream) error {
@@ -124,7 +124,7 @@ func manyWatches(ctx context.Context, a *attacker) error {
 	})
 }
 
-// countWatches reads a stream and counts the watches that the node creates and refuses.
+// countWatches reads a stream and counts the created and the refused watches.
 func (a *attacker) countWatches(s grpc.ClientStream) {
 	for {
 		var r etcdserverpb.WatchResponse
@@ -139,8 +139,8 @@ func (a *attacker) countWatches(s grpc.ClientStream) {
 	}
 }
 
-// unreadWatches watches the keys of the crowd's writer, on so many streams of each connection,
-// and reads nothing.
+// unreadWatches watches the keys of the crowd's writer, on several streams of each connection, and
+// reads nothing.
 func unreadWatches(conns, streams int) func(context.Context, *attacker) error {
 	return func(ctx context.Context, a *attacker) error {
 		return a.many(ctx, conns, func(ctx context.Context, _ int) error {
@@ -162,8 +162,8 @@ func unreadWatches(conns, streams int) func(context.Context, *attacker) error {
 	}
 }
 
-// unreadWindows watches the keys of the crowd's writer, through both APIs, on streams whose
-// windows are soon full: as a program's that has stopped to read.
+// unreadWindows watches the keys of the crowd's writer through both APIs, on streams with small
+// windows, like a program that has stopped reading.
 func unreadWindows(ctx context.Context, a *attacker) error {
 	const conns, streams, window = 10, 100, 64<<10 - 1
 	return a.many(ctx, conns, func(ctx context.Context, i int) error {
@@ -190,8 +190,8 @@ func unreadWindows(ctx context.Context, a *attacker) error {
 	})
 }
 
-// held asks for a page of the HTTP port on many connections. read: one answer is read and
-// the connection kept; otherwise requests are sent and no answer is read.
+// held requests a page of the HTTP port on many connections. With read it reads one answer and
+// keeps the connection; otherwise it sends requests and reads no answer.
 func held(conns int, path string, read bool) func(context.Context, *attacker) error {
 	return func(ctx context.Context, a *attacker) error {
 		request := []byte("GET " + path + " HTTP/1.1\r\nHost: node\r\n\r\n")
@@ -207,7 +207,7 @@ func held(conns int, path string, read bool) func(context.Context, *attacker) er
 				}
 				a.did("requests", 1)
 				if read {
-					_, _ = io.Copy(io.Discard, c) // until the node ends it
+					_, _ = io.Copy(io.Discard, c) // until the node ends the connection
 					return nil
 				}
 			}
@@ -216,7 +216,7 @@ func held(conns int, path string, read bool) func(context.Context, *attacker) er
 	}
 }
 
-// slowHTTP sends the header of a request byte by byte, on many connections of a port.
+// slowHTTP sends the header of a request byte by byte, on many connections to a port.
 func slowHTTP(addr func(*attacker) string) func(context.Context, *attacker) error {
 	return func(ctx context.Context, a *attacker) error {
 		request := []byte("GET /readyz HTTP/1.1\r\nHost: node\r\nX-Slow: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy")
@@ -243,8 +243,7 @@ func slowHTTP(addr func(*attacker) string) func(context.Context, *attacker) erro
 func httpPort(a *attacker) string   { return a.HTTP }
 func clientPort(a *attacker) string { return a.Client }
 
-// post sends a request of the JSON API and returns the connection, from which no answer
-// was read.
+// post sends a request of the JSON API and returns the connection with its answer unread.
 func (a *attacker) post(ctx context.Context, path string, length int, body []byte) (net.Conn, error) {
 	c, err := a.tcp(ctx, a.Client, "http/1.1")
 	if err != nil {
@@ -268,7 +267,7 @@ func (a *attacker) post(ctx context.Context, path string, length int, body []byt
 
 // refusals floods the log of refused calls with long keys.
 func refusals(ctx context.Context, a *attacker) error {
-	key := bytes.Repeat([]byte("k"), 900<<10) // twice, and it is still a request that is read
+	key := bytes.Repeat([]byte("k"), 900<<10) // two of them still fit into a request
 	conn, err := a.dial()
 	if err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// floods runs an attack on so many HTTP/2 connections. Each that the node ends is
-// opened again.
+// floods runs an attack on the given number of HTTP/2 connections, and reopens the ones that the
+// node ends.
 func floods(conns int, f func(ctx context.Context, a *attacker, h *h2) error) func(context.Context, *attacker) error {
 	return func(ctx context.Context, a *attacker) error {
 		return a.many(ctx, conns, func(ctx context.Context, _ int) error {
@@ -44,7 +44,7 @@ func rapidReset(ctx context.Context, a *attacker, h *h2) error {
 	return nil
 }
 
-// settingsFlood sends settings, each of which is to be acknowledged, and reads nothing.
+// settingsFlood sends settings, which the node must acknowledge, and reads nothing.
 func settingsFlood(ctx context.Context, a *attacker, h *h2) error {
 	for ctx.Err() == nil {
 		for range 1000 {
@@ -110,7 +110,7 @@ func slowStream(ctx context.Context, a *attacker, h *h2) error {
 	return nil
 }
 
-// gzipBombs sends requests that are a thousand times as large once decompressed.
+// gzipBombs sends requests that grow a thousandfold when decompressed.
 func gzipBombs(ctx context.Context, a *attacker, h *h2) error {
 	var bomb bytes.Buffer
 	w := gzip.NewWriter(&bomb)
@@ -140,14 +140,14 @@ func gzipBombs(ctx context.Context, a *attacker, h *h2) error {
 			return nil //nolint:nilerr // the node ends the connection, as it may
 		}
 		a.did("requests", 1)
-		if id > 60 { // the window of the connection is used up
+		if id > 60 { // the connection's window is used up
 			return pause(ctx, 20*time.Millisecond)
 		}
 	}
 	return nil
 }
 
-// unfinished begins requests of 2 MiB on many streams and ends none.
+// unfinished starts requests of 2 MiB on many streams and finishes none.
 func unfinished(ctx context.Context, a *attacker, h *h2) error {
 	const streams, size, piece = 2500, 2<<20 - 1, 16 << 10
 	h.discard()

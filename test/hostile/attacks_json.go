@@ -50,21 +50,21 @@ func jsonFlood(conns int, path string, body []byte) func(context.Context, *attac
 			if err != nil {
 				return err
 			}
-			_ = r.Body.Close() // of a connection that ends
+			_ = r.Body.Close() // the connection ends anyway
 			a.did("answers "+r.Status[:3], 1)
 			return nil
 		})
 	}
 }
 
-// emptyCompares is a transaction of so many comparisons as fit into a request: three
-// bytes each, and hundreds once decoded.
+// emptyCompares returns a transaction with the maximum number of comparisons in a request: three
+// bytes each, and hundreds when decoded.
 func emptyCompares() []byte {
 	const size = 4<<20 - 100
 	return []byte(`{"compare":[{}` + strings.Repeat(`,{}`, size/3) + `]}`)
 }
 
-// nestedJSON is a transaction within so many others.
+// nestedJSON returns a transaction within the given number of transactions.
 func nestedJSON(levels int) []byte {
 	return []byte(strings.Repeat(`{"success":[{"request_txn":`, levels) + "{}" + strings.Repeat(`}]}`, levels))
 }
@@ -87,9 +87,8 @@ func jsonEndless(ctx context.Context, a *attacker) error {
 	})
 }
 
-// pages writes as pages of another origin in a browser do, whose user may write: with a
-// request, with a WebSocket, and where there is no TLS under a name of theirs that leads to
-// the node (DNS rebinding).
+// pages writes like pages of another origin in a browser whose user may write: with a request, with
+// a WebSocket, and without TLS also under a foreign name that resolves to the node (DNS rebinding).
 func pages(ctx context.Context, a *attacker) error {
 	const origin = "Origin: https://page.example.org\r\nSec-Fetch-Site: cross-site\r\n"
 	body := fmt.Sprintf(`{"key":%q}`, base64.StdEncoding.EncodeToString([]byte("/data/page")))
@@ -114,7 +113,7 @@ func pages(ctx context.Context, a *attacker) error {
 		if err != nil {
 			return err
 		}
-		_ = r.Body.Close() // of a connection that ends
+		_ = r.Body.Close() // the connection ends anyway
 		if r.StatusCode != http.StatusForbidden && r.StatusCode != http.StatusMisdirectedRequest {
 			a.got("a page of another origin was answered " + r.Status)
 		}

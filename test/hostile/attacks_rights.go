@@ -22,7 +22,7 @@ type call struct {
 	request proto.Message
 }
 
-// forbidden makes calls in turn as fast as it can. One that succeeds is a breach.
+// forbidden makes calls in turn as fast as it can. A call that succeeds is a breach.
 func (a *attacker) forbidden(ctx context.Context, calls ...call) error {
 	conn, err := a.dial()
 	if err != nil {
@@ -54,7 +54,7 @@ func administer(ctx context.Context, a *attacker) error {
 	)
 }
 
-// unauthenticated makes calls that etcd allows its users, without a token.
+// unauthenticated makes calls that etcd permits to its users, without a token.
 func unauthenticated(ctx context.Context, a *attacker) error {
 	return a.forbidden(ctx,
 		call{etcdserverpb.Maintenance_Alarm_FullMethodName, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, Alarm: etcdserverpb.AlarmType_NOSPACE}},
@@ -68,7 +68,7 @@ func unauthenticated(ctx context.Context, a *attacker) error {
 	)
 }
 
-// readerAdministers changes the cluster as a user who may read everything.
+// readerAdministers changes the cluster as a user with the right to read everything.
 func readerAdministers(ctx context.Context, a *attacker) error {
 	conn, err := a.dial()
 	if err != nil {
@@ -88,7 +88,7 @@ func readerAdministers(ctx context.Context, a *attacker) error {
 	)
 }
 
-// homeless watches keys whose shard no node serves.
+// homeless watches keys of a shard without a serving node.
 func homeless(ctx context.Context, a *attacker) error {
 	const streams, each = 10, 1000
 	return a.many(ctx, streams, func(ctx context.Context, _ int) error {
@@ -113,10 +113,10 @@ func homeless(ctx context.Context, a *attacker) error {
 	})
 }
 
-// crowdLease is a lease of the crowd's, with a key that attackers may not write.
+// crowdLease is a lease of the crowd, with a key that attackers may not write.
 const crowdLease = 7777
 
-// leases attaches keys to a lease of another client, keeps it alive, and ends it.
+// leases attaches keys to another client's lease, keeps it alive, and revokes it.
 func leases(ctx context.Context, a *attacker) error {
 	return a.forbidden(ctx,
 		call{etcdserverpb.KV_Put_FullMethodName, &etcdserverpb.PutRequest{Key: []byte(everything + "mine"), Lease: crowdLease}},
@@ -125,8 +125,8 @@ func leases(ctx context.Context, a *attacker) error {
 	)
 }
 
-// peers comes to the port of nodes with a certificate of their CA whose name a wildcard
-// in the node's own certificate would match.
+// peers connects to the port of nodes with a certificate of their CA. A wildcard in the node's own
+// certificate matches its name.
 func peers(ctx context.Context, a *attacker) error {
 	return a.many(ctx, 20, func(ctx context.Context, _ int) error {
 		conn, err := grpc.NewClient("passthrough:///"+a.Peer, grpc.WithTransportCredentials(creds(a.tls)))

@@ -13,21 +13,21 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/certtest"
 )
 
-// right is the right of an attacker under a policy: its certificate's common
-// name. Without a policy every caller may do everything.
+// right is the right of an attacker under a policy: its certificate's common name. Without a policy
+// every caller may do everything.
 type right string
 
 const (
 	stranger right = "stranger" // has no certificate
-	nameless right = "nobody"   // has a certificate, and the policy does not know it
+	nameless right = "nobody"   // has a certificate with a name that the policy lacks
 	reader   right = "reader"   // reads and watches
 	writer   right = "writer"   // writes /data/
-	sibling  right = "sibling"  // has a certificate with a name beside the nodes'
-	operator right = "operator" // may do everything that the policy can allow
+	sibling  right = "sibling"  // has a certificate with a name similar to the nodes'
+	operator right = "operator" // may do everything that a policy can permit
 	measures right = "crowd"    // is not an attacker
 )
 
-// policyText is the policy of a node with TLS: each attacker has one right.
+// policyText is the policy of a node with TLS: each kind of attacker has one right.
 const policyText = `roles:
   reader:
     - verbs: [read, watch]
@@ -57,7 +57,7 @@ identities:
 // key and the policy.
 type pki string
 
-// newPKI makes them. They are good for an hour.
+// newPKI creates the files in dir. The certificates are valid for an hour.
 func newPKI(dir string) (pki, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
@@ -77,7 +77,7 @@ func newPKI(dir string) (pki, error) {
 		leaf, err := ca.Make(name)
 		errs = append(errs, err, p.write(name+".crt", leaf.Cert), p.write(name+".key", leaf.Key))
 	}
-	// As deploy/k8s/components/tls: one name with a wildcard for all nodes.
+	// Like deploy/k8s/components/tls: one wildcard name for all nodes.
 	leaf, err := ca.Make("peer", "*.shardwatch-nodes.shardwatch.svc")
 	errs = append(errs, err, p.write("peer.crt", leaf.Cert), p.write("peer.key", leaf.Key))
 	leaf, err = ca.Make(string(sibling), "mallory.shardwatch-nodes.shardwatch.svc")
@@ -91,7 +91,7 @@ func (p pki) write(name string, data []byte) error {
 
 func (p pki) file(name string) string { return filepath.Join(string(p), name) }
 
-// flags are those of a node that uses the files.
+// flags returns the flags of a node that uses the files.
 func (p pki) flags() []string {
 	return []string{
 		"--tls-cert", p.file("server.crt"), "--tls-key", p.file("server.key"), "--tls-client-ca", p.file("ca.crt"),
@@ -101,7 +101,7 @@ func (p pki) flags() []string {
 	}
 }
 
-// client returns the TLS of a client with a right. A stranger shows no certificate.
+// client returns the TLS configuration of a client with a right. A stranger has no certificate.
 func (p pki) client(r right) (*tls.Config, error) {
 	text, err := os.ReadFile(p.file("ca.crt"))
 	if err != nil {

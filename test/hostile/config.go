@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
 )
 
-// The ways in which a client reaches a node.
+// The modes: how clients connect to a node.
 const (
 	plain  = "plain" // without TLS, policy and users: every caller may do everything
 	secure = "tls"   // TLS with clients' certificates, and a policy
@@ -18,50 +18,50 @@ const (
 
 // Config configures a run.
 type Config struct {
-	// Attacks are names of [Attacks]; empty: all.
+	// Attacks is the names of [Attacks] to run; empty: all.
 	Attacks []string
-	// Modes are plain, tls or both.
+	// Modes is plain, tls or both.
 	Modes []string
-	// Rounds is the number of runs of each attack; Calm and Hot are how long the crowd is
-	// measured before each and during each.
+	// Rounds is the number of rounds of each attack; Calm and Hot are the length of the calm round
+	// before each and of the attack.
 	Rounds    int
 	Calm, Hot time.Duration
-	// Control adds a round after each attacked one, in which another process uses as much CPU time
-	// as the attacker did.
+	// Control adds a round after each attack, in which another process uses as much CPU time as the
+	// attacker did.
 	Control bool
 	// Watches is the size of the crowd, at least 20.
 	Watches int
 	// Keys is the number of keys of 1 KiB to list.
 	Keys int
-	// MaxMemory is how many bytes the node's memory may grow above rest, MaxRatio how
-	// many times its own 99th percentile the crowd may wait.
+	// MaxMemory bounds the growth of the node's memory above rest in bytes, MaxRatio the crowd's
+	// delay in multiples of its own 99th percentile.
 	MaxMemory int64
 	MaxRatio  float64
-	// Probe is how long each probe may take at least, beside the timeouts of
-	// deploy/k8s/base: on a machine with other work, a late answer is no failure.
+	// Probe is the minimum timeout of each probe, which may exceed the one in deploy/k8s/base: on a
+	// machine with other work, a late answer is no failure.
 	Probe time.Duration
-	// Apart gives the node half of the cores for itself, as its machine. The other half is
-	// that of all clients and of etcd. Otherwise all share all cores.
+	// Apart gives the node half of the cores to itself, as if on its own machine. All clients and
+	// etcd share the other half. Otherwise all share all cores.
 	Apart bool
-	// Nice is the niceness of an attacker's process, 0 to 19, or [Idle]: the crowd and etcd are
-	// not to be slower because the attacker's CPU time comes from theirs.
+	// Nice is the niceness of an attacker's process, 0 to 19, or [Idle]: the attacker must not slow
+	// the crowd and etcd down by using their CPU time.
 	Nice int
-	// Cachenode is the program's path; empty: built from this repository.
+	// Cachenode is the program's path; empty: it is built from this repository.
 	Cachenode string
 	// Program is a command that calls [Attack], with its arguments. Required.
 	Program []string
 	// Dir is the directory of data and logs. Required.
 	Dir string
-	// Say is called with the progress; nil: it is not reported.
+	// Say is called with the progress; nil: not called.
 	Say func(format string, args ...any)
 
 	under   []string // runs a node on its cores; see moveApart
 	shipped nodetest.Shipped
 }
 
-// Idle as a niceness is the kernel's SCHED_IDLE: the attacker runs while no other process of
-// its cores does, and one that wakes up preempts it at once. A process of niceness 19 keeps
-// its core for the rest of its time slice, some milliseconds: as much as the crowd's delays.
+// Idle as a niceness is the kernel's SCHED_IDLE: the attacker runs only when its cores are idle,
+// and a process that wakes up preempts it at once. A process of niceness 19 keeps its core for the
+// rest of its time slice, some milliseconds: as long as the crowd's delays.
 const Idle = 20
 
 // Defaults returns the configuration of `make hostile`, without Program and Dir.
@@ -72,7 +72,7 @@ func Defaults() Config {
 	}
 }
 
-// Validate names everything that is wrong.
+// Validate reports all invalid settings at once.
 func (c *Config) Validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

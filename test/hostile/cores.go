@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// moveApart moves this process to the second half of its cores, and has nodes run on the
-// first. Children inherit the cores of this process: etcd and the attackers.
+// moveApart moves this process to the second half of its cores, and makes nodes run on the first
+// half. Child processes (etcd and the attackers) inherit the cores of this process.
 func (c *Config) moveApart(ctx context.Context) error {
 	all, err := coresOf(os.Getpid())
 	if err != nil {
 		return err
 	}
 	if len(all) < 2 {
-		return errors.New("--apart: the node needs a core for itself, and there is one core; use --apart=false")
+		return errors.New("--apart: the node needs a core to itself, and there is one core; use --apart=false")
 	}
 	node, others := join(all[:len(all)/2]), join(all[len(all)/2:])
 	out, err := exec.CommandContext(ctx, "taskset", "-a", "-p", "-c", others, strconv.Itoa(os.Getpid())).CombinedOutput()
@@ -63,7 +63,7 @@ func parseCores(list string) (out []int, err error) {
 	return out, nil
 }
 
-// join is the notation of taskset.
+// join formats cores in the notation of taskset.
 func join(cores []int) string {
 	text := make([]string, len(cores))
 	for i, n := range cores {

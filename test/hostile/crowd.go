@@ -20,29 +20,29 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// clients is the number of the crowd's connections: half of them speak the native API,
-// the others etcd's.
+// clients is the number of the crowd's connections: half of them use the native API, the others
+// etcd's.
 const clients = 10
 
 // pace is the time between two writes, and between two reads: 1,000 of each in 5 s.
 const pace = 5 * time.Millisecond
 
-// patience is how long after a round its writes may arrive, and how long a read may
-// take. What takes longer counts as that long.
+// patience bounds the wait for the writes of a round after its end, and for a read. A longer wait
+// counts as that long.
 const patience = 20 * time.Second
 
-// crowd is watches and a reader of one node. Each client watches the prefix /crowd/
-// and single keys below it; the writer puts the keys in turn, each as often as all
-// others. It writes to etcd itself: the time from there to a watch is measured. One more watch
-// and one more reader use etcd itself at the same time, from the same process: their delays are those
-// of etcd, of the machine and of the crowd's process.
+// crowd is watches and a reader of one node. Each client watches the prefix /crowd/ and single keys
+// below it; the writer puts the keys in turn, each as often as all others. It writes to etcd itself:
+// the delay is measured from that write to its arrival at a watch. One more watch and one more reader
+// use etcd itself at the same time, from the same process: their delays are those of etcd, of the
+// machine and of the crowd's process.
 type crowd struct {
 	store   *clientv3.Client // of etcd
 	natives []*client.Client
 	etcds   []*clientv3.Client
-	keys    int // watched alone, each by one watch
+	keys    int // watched individually, each by one watch
 
-	ready sync.WaitGroup // watches that have not begun
+	ready sync.WaitGroup // watches that have not started
 	began time.Time
 
 	mu    sync.Mutex
@@ -50,14 +50,14 @@ type crowd struct {
 	reads []*read // at the node; guarded by mu
 	refs  []*read // at etcd itself; guarded by mu
 
-	failed atomic.Pointer[error] // of a watch, which must not end
+	failed atomic.Pointer[error] // of a watch; the watches must not end
 }
 
-// put is a write that the watches wait for.
+// put is a write that the watches must receive.
 type put struct {
 	at   time.Duration // since began
 	late []time.Duration
-	ref  time.Duration // until the watch at etcd itself has it; 0: not yet
+	ref  time.Duration // delay of the watch at etcd itself; 0: not yet received
 }
 
 // read is a read of one key.
@@ -66,7 +66,7 @@ type read struct {
 	ended    bool
 }
 
-// deliveries is the number of watches that see a put.
+// deliveries is the number of watches that receive a put.
 const deliveries = clients + 1
 
 // newCrowd connects to a node.
@@ -113,8 +113,7 @@ func (c *crowd) close() error {
 
 func crowdKey(i int) string { return fmt.Sprintf("/crowd/%06d", i) }
 
-// run watches, writes and reads until ctx ends. It calls ready once all watches have
-// begun.
+// run watches, writes and reads until ctx ends. It calls ready once all watches have started.
 func (c *crowd) run(ctx context.Context, ready func()) {
 	var g sync.WaitGroup
 	defer g.Wait()
@@ -211,8 +210,8 @@ func (c *crowd) watchEtcd(ctx context.Context, n *clientv3.Client, key string, p
 	return errors.New("its channel was closed")
 }
 
-// saw records that a watch at the node has the put whose number is in the value, sawAtEtcd
-// that the watch at etcd has it.
+// saw records the arrival of the put whose number is in the value at a watch of the node, sawAtEtcd
+// at the watch of etcd.
 func (c *crowd) saw(value []byte) {
 	c.delivered(value, func(p *put, took time.Duration) { p.late = append(p.late, took) })
 }
@@ -232,7 +231,7 @@ func (c *crowd) delivered(value []byte, record func(*put, time.Duration)) {
 	}
 }
 
-// write puts keys in turn, each at its time whether or not those before are done.
+// write puts keys in turn, each at its time, whether or not earlier puts are done.
 func (c *crowd) write(ctx context.Context) {
 	var g sync.WaitGroup
 	defer g.Wait()
@@ -248,7 +247,7 @@ func (c *crowd) write(ctx context.Context) {
 		c.mu.Lock()
 		c.puts = append(c.puts, p)
 		c.mu.Unlock()
-		g.Go(func() { // one that fails arrives at no watch
+		g.Go(func() { // a failed put arrives at no watch
 			_, _ = c.store.Put(ctx, crowdKey(n%c.keys), fmt.Sprintf("%d %s", n, strings.Repeat("v", valueSize)))
 		})
 	}
@@ -283,19 +282,21 @@ func (c *crowd) read(ctx context.Context, record *[]*read, get func(ctx context.
 	}
 }
 
-// pain is the 99th percentiles of a round, and how many cores the node and the attacker used.
+// pain is the 99th percentiles of a round, and the number of cores used by the node and by the
+// attacker.
 type pain struct {
-	// Watch and Read are through the node, EtcdWatch and EtcdRead at etcd itself in the same time.
+	// Watch and Read are delays through the node, EtcdWatch and EtcdRead at etcd itself at the same
+	// time.
 	Watch, Read, EtcdWatch, EtcdRead time.Duration
-	// Samples is the number of writes, or of reads if there were fewer. Each write has deliveries
+	// Samples is the number of writes, or of reads if there were fewer. Each write has [deliveries]
 	// delays, which depend on each other.
 	Samples        int
 	Node, Attacker float64
 }
 
-// measure lasts for d and returns the crowd's delays of writes and
-// reads of that time. It waits for late ones. This process collects its garbage before, not meanwhile:
-// the crowd allocates some MB a second.
+// measure runs for d and returns the crowd's delays of the writes and reads of that time. It waits for
+// late ones. This process runs a garbage collection before the round, to avoid one during it: the
+// crowd allocates some MB a second.
 func (c *crowd) measure(ctx context.Context, d time.Duration) (func(context.Context) (pain, error), error) {
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -321,8 +322,8 @@ func (c *crowd) measure(ctx context.Context, d time.Duration) (func(context.Cont
 	}, nil
 }
 
-// between returns the percentiles of operations that began in a time, and the number of unfinished
-// ones. An unfinished one counts as the greatest delay.
+// between returns the percentiles of the operations that began in a period, and the number of
+// unfinished ones. An unfinished operation counts as the greatest delay.
 func (c *crowd) between(from, to time.Duration) (p pain, missing int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -363,7 +364,7 @@ func (c *crowd) between(from, to time.Duration) (p pain, missing int) {
 	}, missing
 }
 
-// p99 returns the 99th percentile; 0: there is nothing.
+// p99 returns the 99th percentile; 0: there are no samples.
 func p99(ds []time.Duration) time.Duration {
 	if len(ds) == 0 {
 		return 0
@@ -372,7 +373,6 @@ func p99(ds []time.Duration) time.Duration {
 	return ds[(len(ds)-1)*99/100]
 }
 
-// pause waits.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

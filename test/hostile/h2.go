@@ -11,20 +11,20 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// h2 is a connection that speaks HTTP/2 frame by frame. It belongs to one goroutine.
+// h2 is an HTTP/2 connection on the level of frames. It belongs to one goroutine.
 type h2 struct {
 	*http2.Framer
 	conn net.Conn
-	out  bytes.Buffer // frames to be sent
+	out  bytes.Buffer // frames to send
 	head bytes.Buffer
 	enc  *hpack.Encoder
 	next uint32 // ID of the next stream
 }
 
-// hugeWindow is how many bytes a server may send without a window update.
+// hugeWindow is the number of bytes that a server may send without a window update.
 const hugeWindow = 1<<31 - 1
 
-// h2 opens a connection. Servers may send as much as they can on it.
+// h2 opens a connection with an unlimited window for the server.
 func (a *attacker) h2(ctx context.Context) (*h2, error) {
 	conn, err := a.tcp(ctx, a.Client, "h2")
 	if err != nil {
@@ -61,14 +61,14 @@ func (h *h2) headers(method string, more ...string) []byte {
 	return bytes.Clone(h.head.Bytes())
 }
 
-// open writes the header of a call, whose messages do not come.
+// open writes the header of a call without messages.
 func (h *h2) open(method string) {
 	_ = h.WriteHeaders(http2.HeadersFrameParam{StreamID: h.next, BlockFragment: h.headers(method), EndHeaders: true}) // to a buffer
 	h.next += 2
 }
 
-// call writes a call with one message, and returns its stream. open leaves the stream
-// open for more.
+// call writes a call with one message, and returns its stream. With open the stream stays open for
+// more messages.
 func (h *h2) call(method string, message []byte, open bool) uint32 {
 	id := h.next
 	h.next += 2
@@ -77,7 +77,7 @@ func (h *h2) call(method string, message []byte, open bool) uint32 {
 	return id
 }
 
-// framed is a message as gRPC sends it: uncompressed, with its length.
+// framed returns a message in gRPC's framing: uncompressed, with its length.
 func framed(message []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
 }

@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// limit is a cgroup with a limit of memory, or nothing where this process may not
-// make one.
+// limit is a cgroup with a memory limit, or empty if this process may not create one.
 type limit struct{ dir string }
 
-// newLimit makes a cgroup of its own for one node. The error says why there is none.
+// newLimit creates a separate cgroup for one node. The error is the reason why it cannot.
 func newLimit(bytes int64) (limit, error) {
 	name := fmt.Sprintf("shardwatch-hostile-%d", os.Getpid())
 	text := []byte(strconv.FormatInt(bytes, 10))
@@ -35,7 +34,7 @@ func newLimit(bytes int64) (limit, error) {
 	return limit{}, fmt.Errorf("make a cgroup with a memory limit: %w", errors.Join(errs...))
 }
 
-// write changes a file that is there: in a cgroup none can be made.
+// write changes an existing file: in a cgroup no file can be created.
 func write(file string, text []byte) error {
 	f, err := os.OpenFile(file, os.O_WRONLY, 0)
 	if err != nil {
@@ -45,8 +44,8 @@ func write(file string, text []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// command runs a program in the cgroup; nil: there is none. The program is in it from
-// its start: it reads the limit then.
+// command returns the prefix that runs a program in the cgroup; nil: there is none. The program
+// must be in it from its start, when it reads the limit.
 func (l limit) command() []string {
 	if l.dir == "" {
 		return nil
@@ -54,7 +53,7 @@ func (l limit) command() []string {
 	return []string{"/bin/sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(l.dir, "cgroup.procs")}
 }
 
-// remove takes the cgroup away once its processes are gone.
+// remove removes the cgroup once its processes have ended.
 func (l limit) remove() {
 	for range 100 {
 		if l.dir == "" || os.Remove(l.dir) == nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/certtest"
 )
 
-// machine sends as much as its share of the machine allows over TLS connections between two
-// goroutines of this process: it uses CPU, threads and the loopback interface as an attacker
-// does, and the node not at all.
+// machine sends as much as its share of the machine permits over TLS connections between two
+// goroutines of this process: it uses CPU, threads and the loopback interface like an attacker, but
+// not the node.
 func machine(ctx context.Context, a *attacker) error {
 	server, client, err := loopback()
 	if err != nil {
@@ -49,7 +49,7 @@ func machine(ctx context.Context, a *attacker) error {
 	return nil
 }
 
-// send writes records to a server, at the pace of the share.
+// send writes records to a server, at the rate of the share.
 func (a *attacker) send(ctx context.Context, addr string, cfg *tls.Config, s *share) error {
 	raw, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -71,7 +71,7 @@ func (a *attacker) send(ctx context.Context, addr string, cfg *tls.Config, s *sh
 	}
 }
 
-// loopback returns the TLS of a server and of its client, in one process.
+// loopback returns the TLS configurations of a server and of its client in one process.
 func loopback() (server, client *tls.Config, err error) {
 	ca, err := certtest.MakeCA("machine")
 	if err != nil {
@@ -92,14 +92,14 @@ func loopback() (server, client *tls.Config, err error) {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13}, client, nil
 }
 
-// share is a part of the machine's CPU time.
+// share is a share of the machine's CPU time.
 type share struct {
 	cores float64 // 0: all
 	began time.Time
-	used  time.Duration // when it began
+	used  time.Duration // at the start
 }
 
-// over returns for how long a process has to pause that has used so much CPU time.
+// over returns the pause that a process needs after the given CPU time.
 func (s *share) over(now time.Time, used time.Duration) time.Duration {
 	if s.cores == 0 {
 		return 0
@@ -110,6 +110,6 @@ func (s *share) over(now time.Time, used time.Duration) time.Duration {
 // cpuTime returns the CPU time of this process.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for no caller that asks for itself
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail for the calling process
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

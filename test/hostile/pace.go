@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// each calls f so many times per second until it fails or ctx ends. It catches up with
-// calls that it could not make in time.
+// each calls f perSecond times per second until it fails or ctx ends. It makes up for late calls.
 func each(ctx context.Context, perSecond int, f func(int64) error) error {
 	const step = 10 * time.Millisecond
 	tick := time.NewTicker(step)

@@ -14,9 +14,9 @@ import (
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// probes ask a node whether it is alive and ready, as a kubelet does: each on a
-// connection of its own, with the timeouts of deploy/k8s/base. They come more often
-// than a kubelet's, since attacks are short. Another one asks whether new watches begin.
+// probes check that a node is alive and ready like a kubelet: each on a separate connection, with
+// the timeouts of deploy/k8s/base. They are more frequent than a kubelet's, since attacks are
+// short. Another probe checks that new watches start.
 type probes struct {
 	mu     sync.Mutex
 	made   int    // guarded by mu
@@ -26,8 +26,8 @@ type probes struct {
 
 const probePace = 500 * time.Millisecond
 
-// run probes until ctx ends. watches is a client of the crowd; atLeast is the least timeout
-// of each.
+// run probes until ctx ends. watches is a client of the crowd; atLeast is the minimum timeout of
+// each.
 func (p *probes) run(ctx context.Context, t *site, cfg *tls.Config, watches *clientv3.Client, atLeast time.Duration) {
 	scheme := "http"
 	if cfg != nil {
@@ -75,7 +75,7 @@ func (p *probes) run(ctx context.Context, t *site, cfg *tls.Config, watches *cli
 	})
 }
 
-// begins reports whether a new watch begins.
+// begins reports whether a new watch starts.
 func begins(ctx context.Context, c *clientv3.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -86,7 +86,7 @@ func begins(ctx context.Context, c *clientv3.Client) error {
 		}
 		return nil
 	case <-ctx.Done():
-		return errors.New("a new watch does not begin")
+		return errors.New("a new watch does not start")
 	}
 }
 
@@ -109,7 +109,7 @@ func (p *probes) repeat(ctx context.Context, timeout time.Duration, probe func(c
 	}
 }
 
-// count returns how many probes were made and failed, and the first failure.
+// count returns the number of probes and of failures, and the first failure.
 func (p *probes) count() (made, failed int, first string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,19 +14,19 @@ type Report struct{ Rows []Row }
 // Row is the cost of one attack, over all of its rounds.
 type Row struct {
 	Attack, API, Mode, Right string
-	// Did counts the attacker's actions, by its report.
+	// Did counts the attacker's actions, from its report.
 	Did report
-	// Rest and Peak are the node's greatest memory before the first attack and from
-	// there on; Log is the growth of its log. In bytes.
+	// Rest and Peak are the node's maximum memory before the first attack and from then on; Log is
+	// the growth of its log. In bytes.
 	Rest, Peak, Log int64
-	// Before, During and Control are the medians over the rounds; each of them on its own.
-	// Control is the crowd's while another process uses as much CPU time as the attacker did.
+	// Before, During and Control are medians over the rounds, separately for each value. Control is
+	// the crowd's delays while another process uses as much CPU time as the attacker did.
 	Before, During, Control pain
 	Probes, Failed          int
 	Restarts                int
-	// Drain is the time that the node took to end after SIGTERM, in rows that try that.
+	// Drain is the time from SIGTERM to the node's end, in rows with a drain.
 	Drain time.Duration
-	// MaxMemory and MaxRatio are the run's; see [Config].
+	// MaxMemory and MaxRatio are the run's settings; see [Config].
 	MaxMemory int64
 	MaxRatio  float64
 	// Why explains the first failed probe or a restart.
@@ -48,8 +48,8 @@ func (r *Row) add(did report) {
 	}
 }
 
-// Unsafe returns which bounds were exceeded that hold on every machine: memory,
-// probes, restarts, rights. An attacker that did nothing proves nothing.
+// Unsafe returns the exceeded bounds among those that hold on every machine: memory, probes,
+// restarts, rights. An attacker without actions proves nothing.
 func (r *Row) Unsafe() (out []string) {
 	if r.Peak-r.Rest > r.MaxMemory {
 		out = append(out, "memory")
@@ -72,7 +72,7 @@ func (r *Row) Unsafe() (out []string) {
 	return out
 }
 
-// Exceeded returns which bounds were exceeded, the crowd's delays included.
+// Exceeded returns the exceeded bounds, including the crowd's delays.
 func (r *Row) Exceeded() []string {
 	out := r.Unsafe()
 	if r.Attack == etcdControl || r.Attack == machineControl { // its delays are not the node's
@@ -124,7 +124,7 @@ func verdict(r *Row) string {
 func watchDelay(p pain) time.Duration { return p.Watch }
 func readDelay(p pain) time.Duration  { return p.Read }
 
-// delays shows a delay in the calm rounds, under the control, if there was one, and under attack.
+// delays formats a delay in the calm rounds, under the control, if any, and under attack.
 func (r *Row) delays(of func(pain) time.Duration) string {
 	control := ""
 	if r.Control != (pain{}) {
@@ -133,15 +133,16 @@ func (r *Row) delays(of func(pain) time.Duration) string {
 	return ms(of(r.Before)) + " → " + control + ms(of(r.During))
 }
 
-// reference shows the delays at etcd itself in the calm rounds and under attack.
+// reference formats the delays at etcd itself in the calm rounds and under attack.
 func (r *Row) reference() string {
 	return fmt.Sprintf("%s → %s; %s → %s", ms(r.Before.EtcdWatch), ms(r.During.EtcdWatch), ms(r.Before.EtcdRead), ms(r.During.EtcdRead))
 }
 
-// samples shows how many writes and reads a percentile of a calm round is of, and of an attacked one.
+// samples formats the number of writes and reads behind a percentile of a calm round and of an
+// attacked one.
 func (r *Row) samples() string { return fmt.Sprintf("%d; %d", r.Before.Samples, r.During.Samples) }
 
-// cores shows the CPU use of the attack and its attacker on the machine that they share.
+// cores formats the CPU use of the node and of the attacker.
 func (r *Row) cores() string {
 	return fmt.Sprintf("%.2f → %.2f; %.2f", r.Before.Node, r.During.Node, r.During.Attacker)
 }
@@ -150,7 +151,7 @@ func ms(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 }
 
-// columns are the table's.
+// columns returns the table's columns.
 func columns() []string {
 	return []string{"attack", "API", "right", "above rest", "watch p99, calm → control → attacked", "read p99, calm → control → attacked", "at etcd itself: watch; read p99, calm → attacked", "samples: calm; attacked", "cores: node, calm → attacked; attacker", "failed probes", "restarts", "within"}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/proc"
 )
 
-// Run runs the attacks and returns the cost of each. The error is why it could not
-// continue; it comes with the measurements until then.
+// Run runs the attacks and returns the cost of each. The error is the reason why it could not
+// continue; the report then has the measurements so far.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	var out Report
 	if cfg.Say == nil {
@@ -64,7 +64,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	return out, nil
 }
 
-// try runs one attack in its rounds against a node of its own.
+// try runs the rounds of one attack against a new node.
 func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row Row, err error) {
 	row = Row{Attack: a.Name, API: a.API, Mode: mode, Right: "everyone", MaxMemory: c.MaxMemory, MaxRatio: c.MaxRatio}
 	if mode == secure {
@@ -111,7 +111,7 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 	select {
 	case <-ready:
 	case <-time.After(3 * time.Minute):
-		return row, errors.New("the crowd's watches have not begun within three minutes")
+		return row, errors.New("the crowd's watches did not start within three minutes")
 	case <-ctx.Done():
 		return row, ctx.Err()
 	}
@@ -157,7 +157,7 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 			break
 		}
 		p, err := hot(ctx)
-		if row.Did.Breach != "" && err != nil { // as a new lineage ends the crowd's watches
+		if row.Did.Breach != "" && err != nil { // for example, a new lineage ends the crowd's watches
 			row.Why = err.Error()
 			break
 		}
@@ -193,10 +193,10 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 	return row, err
 }
 
-// control measures a round of an attack's counterpart, which leaves the node alone: the crowd's
-// delays in it are the machine's, where a process uses as many cores as the attacker did, or etcd's.
+// control measures a round of an attack's counterpart, which does not touch the node: the crowd's
+// delays are then the machine's, where a process uses as many cores as the attacker did, or etcd's.
 func (c *Config) control(ctx context.Context, people *crowd, node int, long time.Duration, counterpart order) (p pain, err error) {
-	if err := pause(ctx, settle); err != nil { // the node ends the attacker's leftovers
+	if err := pause(ctx, settle); err != nil { // the node ends the leftovers of the attack
 		return p, err
 	}
 	pid, end, err := launch(ctx, c, counterpart)
@@ -215,20 +215,20 @@ func (c *Config) control(ctx context.Context, people *crowd, node int, long time
 	return p, err
 }
 
-// leastCores is the cores of a control for an attacker that waits: 0 would mean all cores.
+// leastCores is the cores of a control for an attacker that only waits: 0 would mean all cores.
 const leastCores = 0.01
 
-// warmUp is the time from the beginning of the crowd's last watch to the first calm round: a node that
-// has just loaded its keys collects their garbage, and connections are new.
+// warmUp is the time from the start of the crowd's last watch to the first calm round: a node that has
+// just loaded its keys collects their garbage, and connections are new.
 const warmUp = 2 * time.Second
 
-// settle is the time for a node to end what an attack has left.
+// settle is the time in which a node ends the leftovers of an attack.
 const settle = 500 * time.Millisecond
 
 // unreadFor is how long the crowd's writer fills the streams of a client that does not read.
 const unreadFor = 3 * time.Second
 
-// drain attacks once more, and has the node end under the attack, after the crowd has left.
+// drain attacks once more, and ends the node under the attack, after the crowd has left.
 func (c *Config) drain(ctx context.Context, t *site, a *Attack, leave func()) (took time.Duration, err error) {
 	_, end, err := launch(ctx, c, t.order(a))
 	if err != nil {
@@ -245,8 +245,8 @@ func (c *Config) drain(ctx context.Context, t *site, a *Attack, leave func()) (t
 	return t.drain(ctx)
 }
 
-// calm measures a calm round. After an attack, and on a machine with other work, a
-// round may not be calm: it is repeated while it is worse than twice the best before it.
+// calm measures a calm round. After an attack, and on a machine with other work, a round may not be
+// calm: it is repeated if it is worse than twice the best earlier round.
 func (c *crowd) calm(ctx context.Context, d time.Duration, node int, before []pain) (p pain, err error) {
 	const most = 5
 	for range most {
@@ -267,7 +267,7 @@ func (c *crowd) calm(ctx context.Context, d time.Duration, node int, before []pa
 	return p, nil
 }
 
-// median returns the medians of rounds; of an even number the greater.
+// median returns the medians of rounds; of an even number the greater of the middle two.
 func median(rounds []pain) (p pain) {
 	if len(rounds) == 0 {
 		return p
@@ -292,14 +292,14 @@ func middle[T cmp.Ordered](rounds []pain, of func(pain) T) T {
 	return values[len(values)/2]
 }
 
-// usage is the CPU time that a process had at a time.
+// usage is the CPU time of a process at a time.
 type usage struct {
 	pid  int
 	at   time.Time
 	time time.Duration
 }
 
-// used returns the CPU time of a process; none of one that has ended.
+// used returns the CPU time of a process; zero if it has ended.
 func used(pid int) usage {
 	n, err := proc.CPU([]int{pid})
 	if err != nil {
@@ -308,7 +308,7 @@ func used(pid int) usage {
 	return usage{pid, time.Now(), n}
 }
 
-// cores returns how many cores the process has used since then, or 0 if it has ended.
+// cores returns the number of cores that the process has used since u, or 0 if it has ended.
 func (u usage) cores() float64 {
 	now := used(u.pid)
 	return max(0, (now.time-u.time).Seconds()/now.at.Sub(u.at).Seconds())

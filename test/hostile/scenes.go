@@ -21,19 +21,19 @@ import (
 type scene uint8
 
 const (
-	// alone: an etcd that all rows share.
+	// alone: an etcd shared by all rows.
 	alone scene = iota
-	// guarded: an etcd with authentication on, which takes the common name of a
-	// certificate for its user. The node's certificate names root.
+	// guarded: an etcd with authentication, which uses the common name of a certificate as its
+	// user. The node's certificate names root.
 	guarded
-	// bereft: there were two more nodes, one with the keys under /data/. They are gone, and
-	// the map cannot change: there is no majority of voters.
+	// bereft: there were two more nodes, one with the keys under /data/. They have ended, and the
+	// map cannot change: there is no majority of voters.
 	bereft
-	// joined: there are two more nodes, to which the one under attack hands over its shards.
+	// joined: there are two more nodes, to which the attacked node hands over its shards.
 	joined
 )
 
-// scene returns the one that an attack needs.
+// scene returns the scene of an attack.
 func (a *Attack) scene() scene {
 	switch a.Name {
 	case "unauthenticated", "reader-administers":
@@ -46,14 +46,14 @@ func (a *Attack) scene() scene {
 	return alone
 }
 
-// root is etcd's user that has all rights, ann is one that may read everything.
+// root is etcd's user with all rights, ann a user that may read everything.
 const (
 	root     = "root"
 	ann      = "ann"
 	password = "secret"
 )
 
-// newGuarded starts an etcd with users, and with as many keys as one transaction writes.
+// newGuarded starts an etcd with users, and with as many keys as one transaction can write.
 func newGuarded(ctx context.Context, dir string) (_ *store, err error) {
 	ca, err := certtest.MakeCA("etcd")
 	if err != nil {
@@ -102,13 +102,13 @@ func newGuarded(ctx context.Context, dir string) (_ *store, err error) {
 	return s, err
 }
 
-// apart are the flags of nodes that have the keys of the crowd and of attackers in shards of
-// their own, each at one node.
+// apart returns the flags of nodes that have the keys of the crowd and of attackers in separate
+// shards, each at one node.
 func apart() []string {
 	return []string{"--replicas", "1", "--shards", "2", "--prefix", "/crowd/", "--prefix", "/data/"}
 }
 
-// leave has the site's node be the one that serves the crowd, and ends the others.
+// leave selects the node that serves the crowd as the site's node, and ends the others.
 func (t *site) leave(ctx context.Context) error {
 	cfg, err := t.tls(measures)
 	if err != nil {
@@ -141,11 +141,11 @@ func (t *site) leave(ctx context.Context) error {
 	return nil
 }
 
-// MaxDrain bounds the time that a node takes to end after SIGTERM: it waits for no client
-// that does not read, and for --drain-timeout, 45 s in the shipped settings, at most.
+// MaxDrain bounds the time from SIGTERM to a node's end: it does not wait for clients that do not
+// read, and for at most --drain-timeout, 45 s in the shipped settings.
 const MaxDrain = 20 * time.Second
 
-// drain has the node end as Kubernetes does, and returns how long it takes.
+// drain ends the node as Kubernetes does, and returns the time until its end.
 func (t *site) drain(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	if err := syscall.Kill(t.node.PID(), syscall.SIGTERM); err != nil {
@@ -159,7 +159,7 @@ func (t *site) drain(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-// around returns the etcd that a scene needs; end ends it, if it is not the shared one.
+// around returns the etcd of a scene; end ends it, if it is not the shared one.
 func (c *Config) around(ctx context.Context, shared *store, s scene, dir string) (_ *store, end func(), err error) {
 	if s != guarded {
 		return shared, func() {}, nil

@@ -26,8 +26,8 @@ import (
 type store struct {
 	etcd   *etcdtest.Process
 	client *clientv3.Client
-	// forNodes has its address and flags for nodes; user is one that may do everything, where
-	// it has authentication on.
+	// forNodes is its address and flags for nodes; user is a user with all rights, if it has
+	// authentication on.
 	forNodes string
 	flags    []string
 	user     string
@@ -39,7 +39,7 @@ const (
 	valueSize = 1 << 10
 )
 
-// newStore starts etcd at an address, any if it is empty, and writes so many keys.
+// newStore starts etcd at an address, any if it is empty, and writes the given number of keys.
 func newStore(ctx context.Context, dir string, keys int, addr string, args ...string) (_ *store, err error) {
 	s := &store{}
 	defer func() {
@@ -81,7 +81,7 @@ func newStore(ctx context.Context, dir string, keys int, addr string, args ...st
 	return s, nil
 }
 
-// connect connects to etcd, as its user.
+// connect connects to etcd as its user.
 func (s *store) connect(ctx context.Context) (*clientv3.Client, error) {
 	cfg := clientv3.Config{Context: context.WithoutCancel(ctx), Endpoints: []string{s.etcd.Endpoint()}, Logger: zap.NewNop(), DialTimeout: 10 * time.Second}
 	if s.user != "" {
@@ -99,7 +99,7 @@ func (s *store) stop() {
 		_ = s.client.Close()
 	}
 	if s.etcd != nil {
-		_ = s.etcd.Kill() // none of its data is needed
+		_ = s.etcd.Kill() // its data is not needed
 	}
 }
 
@@ -110,13 +110,13 @@ type site struct {
 	etcd  string
 	pki   pki // empty: without TLS
 	limit limit
-	// memory is the limit in bytes, dir where the node's data and log are.
+	// memory is the limit in bytes, dir the directory of the node's data and log.
 	memory int64
 	dir    string
 }
 
-// newSite starts a node that has nothing yet, with the settings and the memory limit
-// of the shipped manifests.
+// newSite starts a node without data, with the settings and the memory limit of the shipped
+// manifests.
 func newSite(ctx context.Context, cfg *Config, s *store, around scene, mode, dir string) (_ *site, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func newSite(ctx context.Context, cfg *Config, s *store, around scene, mode, dir
 		nodes.Nodes, nodes.Args = 3, apart()
 	}
 	for _, v := range shipped.Env {
-		if !strings.HasPrefix(v, "CACHENODE_JOIN=") { // it is alone
+		if !strings.HasPrefix(v, "CACHENODE_JOIN=") { // it has no other nodes
 			nodes.Env = append(nodes.Env, v)
 		}
 	}
@@ -141,7 +141,7 @@ func newSite(ctx context.Context, cfg *Config, s *store, around scene, mode, dir
 	var without error
 	if t.limit, without = newLimit(shipped.Memory); without != nil {
 		cfg.Say("the node runs without a cgroup, and counts as ended above %s: %v", mib(shipped.Memory), without)
-		nodes.Env = append(nodes.Env, "GOMEMLIMIT="+strconv.FormatInt(shipped.Memory/10*9, 10)) // as cachenode does on its own
+		nodes.Env = append(nodes.Env, "GOMEMLIMIT="+strconv.FormatInt(shipped.Memory/10*9, 10)) // as cachenode sets it on its own
 	}
 	nodes.Under = append(t.limit.command(), cfg.under...)
 	if t.nodes, err = nodetest.Start(ctx, nodes); err != nil {
@@ -158,7 +158,7 @@ func newSite(ctx context.Context, cfg *Config, s *store, around scene, mode, dir
 	return t, nil
 }
 
-// order returns the order to an attacker.
+// order returns the order for an attacker.
 func (t *site) order(a *Attack) order {
 	return order{Attack: a.Name, Client: t.node.Client, Peer: t.node.Peer, HTTP: t.node.HTTP, Etcd: t.etcd, PKI: t.pki}
 }
@@ -168,7 +168,7 @@ func (t *site) stop() {
 	t.limit.remove()
 }
 
-// tls returns the TLS of a client with a right; nil: none is spoken.
+// tls returns the TLS configuration of a client with a right; nil: without TLS.
 func (t *site) tls(r right) (*tls.Config, error) {
 	if t.pki == "" {
 		return nil, nil //nolint:nilnil // no TLS is a configuration
@@ -183,7 +183,7 @@ func creds(cfg *tls.Config) credentials.TransportCredentials {
 	return credentials.NewTLS(cfg)
 }
 
-// peak returns the greatest memory of the node since resetPeak.
+// peak returns the node's maximum memory since resetPeak.
 func (t *site) peak() (int64, error) {
 	pid := t.node.PID()
 	if pid == 0 {
@@ -198,10 +198,10 @@ func (t *site) peak() (int64, error) {
 
 func (t *site) resetPeak() error { return proc.ResetPeaks([]int{t.node.PID()}) }
 
-// errEnded reports that the node does not run.
+// errEnded reports that the node has ended.
 var errEnded = errors.New("the node has ended")
 
-// disk returns how many bytes the node's log has.
+// disk returns the size of the node's log in bytes.
 func (t *site) disk() int64 {
 	info, err := os.Stat(t.node.LogFile())
 	if err != nil {
@@ -210,5 +210,5 @@ func (t *site) disk() int64 {
 	return info.Size()
 }
 
-// mib shows bytes.
+// mib formats bytes.
 func mib(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<19)>>20) }

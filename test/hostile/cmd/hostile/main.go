@@ -1,5 +1,5 @@
-// Command hostile attacks a real cache node in every way there is, and prints what
-// each attack cost the node and its other clients.
+// Command hostile runs attacks against a real cache node, and prints the cost of each attack to the
+// node and its other clients.
 package main
 
 import (
@@ -21,17 +21,17 @@ import (
 
 const usage = `hostile starts an etcd and, for each attack, a cachenode process with the settings and
 the memory limit of deploy/k8s/base. A crowd of watches and a reader use the node; the
-attack runs in rounds, each between a calm one and a control, in which a process that leaves
-the node alone uses as much CPU time as the attacker did. It prints the node's peak memory
+attack runs in rounds, each between a calm one and a control, in which a process that does
+not touch the node uses as much CPU time as the attacker did. It prints the node's peak memory
 above rest, the 99th percentiles of the crowd's delays in calm, control and attacked rounds
 (the medians of the rounds), the cores that the node and the attacker used, failed probes and
 restarts.
 
-The node has half of the machine's cores for itself. The crowd, etcd and the attackers share
-the other half, where attackers run while no other process does: a client on another machine takes no
+The node has half of the machine's cores to itself. The crowd, etcd and the attackers share
+the other half, where attackers run only when those cores are idle: a client on another machine takes no
 CPU time from the node or its other clients. All CPU time that the node
 spends on an attack delays the crowd as it would in production. --apart=false runs all
-processes on all cores, and measures the machine, too. It needs taskset and chrt.
+processes on all cores, which also measures the machine. The command needs taskset and chrt.
 
 Each attack runs without TLS, where every caller may do everything, and with TLS and a
 policy, where the attacker has the least right that reaches the code.
@@ -51,10 +51,10 @@ Attacks:
 Flags:
 %s
 Exit codes: 0 all attacks stayed within the bounds: 256 MiB above rest, twice the crowd's
-own 99th percentile, no failed probe, no restart, nothing without a right to it; 1 one did
+own 99th percentile, no failed probe, no restart, no answer without a right to it; 1 one did
 not, or the run could not continue; 2 wrong flags. The crowd's delays are only as steady as
-the machine: the row "none" is a run without an attack, and where the control exceeds the
-bound as well, the machine alone costs that much.
+the machine: the row "none" is a run without an attack, and if the control exceeds the
+bound, too, the machine alone causes the delays.
 `
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -71,14 +71,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringSliceVar(&cfg.Modes, "modes", cfg.Modes, "`modes` to run them in")
 	flags.IntVar(&cfg.Rounds, "rounds", cfg.Rounds, "`number` of rounds of each attack")
 	flags.DurationVar(&cfg.Calm, "calm", cfg.Calm, "how long the crowd is measured before each round")
-	flags.DurationVar(&cfg.Hot, "hot", cfg.Hot, "how long each round attacks; 30s at least where etcd reads its log")
+	flags.DurationVar(&cfg.Hot, "hot", cfg.Hot, "how long each round attacks; at least 30s if etcd reads its log")
 	flags.BoolVar(&cfg.Control, "control", cfg.Control, "measure a control after each attacked round")
 	flags.IntVar(&cfg.Watches, "watches", cfg.Watches, "`number` of watches of the crowd")
 	flags.IntVar(&cfg.Keys, "keys", cfg.Keys, "`number` of keys of 1 KiB that attackers can list")
 	flags.Int64Var(&cfg.MaxMemory, "max-memory", cfg.MaxMemory, "`bytes` that the node's memory may grow above rest")
-	flags.Float64Var(&cfg.MaxRatio, "max-ratio", cfg.MaxRatio, "`times` of its own 99th percentile that the crowd may wait")
-	flags.BoolVar(&cfg.Apart, "apart", cfg.Apart, "give the node half of the cores for itself")
-	flags.IntVar(&cfg.Nice, "nice", cfg.Nice, "`niceness` of the attackers; 20: they run while no other process of their cores does (SCHED_IDLE). On a machine with other work, at most that work's")
+	flags.Float64Var(&cfg.MaxRatio, "max-ratio", cfg.MaxRatio, "permitted delay of the crowd in `multiples` of its own 99th percentile")
+	flags.BoolVar(&cfg.Apart, "apart", cfg.Apart, "give the node half of the cores to itself")
+	flags.IntVar(&cfg.Nice, "nice", cfg.Nice, "`niceness` of the attackers; 20: they run only when their cores are idle (SCHED_IDLE). On a machine with other work, at most that work's")
 	flags.StringVar(&cfg.Cachenode, "cachenode", "", "`path` of the program (default: built from this repository)")
 	dir := flags.String("dir", "", "`directory` for data and logs, kept afterwards (default: a temporary one, kept after a failure)")
 	markdown := flags.Bool("markdown", false, "print the table for a page")
@@ -144,7 +144,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// fail prints why it failed, if it did, and returns the exit code.
+// fail prints the error, if any, and returns the exit code.
 func fail(stderr io.Writer, code int, err error) int {
 	if err == nil {
 		return 0
