@@ -10,7 +10,7 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// The range that the clients watch, and the history that the nodes serve.
+// The watched range, and the history that the nodes serve.
 const (
 	rangeStart = "/c/"
 	rangeEnd   = "/c0"
@@ -22,8 +22,8 @@ const (
 type Task struct {
 	// Case is the name of the case.
 	Case string `json:"case"`
-	// Op is "watch", "list" or "get". A get is of Key. "together" is two watches and a get, at the
-	// same time and in one client.
+	// Op is "watch", "list" or "get". A get reads Key. "together" is two watches and a get,
+	// concurrently in one client.
 	Op string `json:"op"`
 	// Endpoints are host:port of the nodes.
 	Endpoints []string `json:"endpoints"`
@@ -60,8 +60,8 @@ type Update struct {
 	Events  []Event    `json:"events,omitempty"`
 	KVs     []KeyValue `json:"kvs,omitempty"`     // in key order
 	Deleted []string   `json:"deleted,omitempty"` // in key order
-	// Error is why the watch or the read has ended: "invalid", "denied",
-	// "unauthenticated", "compacted", "lineage" or "unavailable".
+	// Error is the reason why the watch or the read ended: "invalid", "denied", "unauthenticated",
+	// "compacted", "lineage" or "unavailable".
 	Error string `json:"error,omitempty"`
 }
 
@@ -78,7 +78,7 @@ type KeyValue struct {
 	Value string `json:"value"`
 }
 
-// Client does a task until ctx ends, and calls emit with each update.
+// Client runs a task until ctx ends, and calls emit with each update.
 type Client func(ctx context.Context, task Task, emit func(Update)) error
 
 // Case is one rule of the protocol.
@@ -87,14 +87,14 @@ type Case struct {
 	// Rule is the rule for the client.
 	Rule string `json:"rule"`
 
-	task   Task // Run fills in Case, Endpoints and the fields that are the same for all
+	task   Task // Run sets Case, Endpoints and the fields that are the same for all cases
 	want   []Update
 	script func(s *script) error
-	view   func(from, member *node) pb.MemberState // of the script
+	view   func(from, member *node) pb.MemberState // set by the script
 	deaf   bool                                    // the first endpoint accepts connections and reads nothing
 }
 
-// errWant reports that the client has handed out something else.
+// errWant reports an unexpected update.
 var errWant = errors.New("the client handed out something else")
 
 // Run runs a case with a client, within limit.
@@ -135,7 +135,7 @@ func Run(ctx context.Context, c Case, client Client, limit time.Duration) error 
 	return judge(ctx, c, s, updates, scriptEnded, clientEnded)
 }
 
-// judge compares what happens with the case.
+// judge compares the updates and ends with the case.
 func judge(ctx context.Context, c Case, s *script, updates <-chan Update, scriptEnded, clientEnded <-chan error) error {
 	got := 0
 	for scripted := false; !scripted || got < len(c.want); {

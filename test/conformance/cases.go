@@ -22,11 +22,11 @@ func Cases() []Case {
 	return out
 }
 
-// at is a position in the first lineage, in is one in any.
+// at returns a position in the first lineage, in a position in any.
 func at(revision int64) Position                 { return in(1, revision) }
 func in(lineage uint64, revision int64) Position { return Position{cluster, lineage, revision} }
 
-// batch is the update for put.
+// batch returns the update for put.
 func batch(p Position, keys ...string) Update {
 	u := Update{Kind: "batch", Position: p}
 	for _, key := range keys {
@@ -35,7 +35,7 @@ func batch(p Position, keys ...string) Update {
 	return u
 }
 
-// unit is the update for a unit with keys that have changed at its revision.
+// unit returns the update for a unit with keys that have changed at its revision.
 func unit(kind string, p Position, keys ...string) Update {
 	u := Update{Kind: kind, Position: p}
 	for _, key := range keys {
@@ -58,7 +58,7 @@ func kvs(revision int64, keys ...string) (out []*pb.KeyValue) {
 	return out
 }
 
-// began has the client's first watch start after revision 41 and sends revision 42.
+// began checks that the client's first watch starts after revision 41, and sends revision 42.
 func began(s *script) (*watch, error) {
 	w, err := s.create()
 	if err != nil {
@@ -67,7 +67,7 @@ func began(s *script) (*watch, error) {
 	return w, errors.Join(w.created(1, 41), w.put(42, "a"))
 }
 
-// goesOn has the client resume after revision 42, and sends 43.
+// goesOn checks that the client resumes after revision 42, and sends 43.
 func goesOn(s *script) (*watch, error) {
 	w, err := s.resume(1, 42)
 	if err != nil {
@@ -77,7 +77,7 @@ func goesOn(s *script) (*watch, error) {
 }
 
 func endCases() []Case {
-	// ends has the node end the watch permanently.
+	// ends returns a script in which the node permanently ends the watch.
 	ends := func(reason pb.EndReason) func(s *script) error {
 		return func(s *script) error {
 			w, err := s.create()

@@ -77,7 +77,7 @@ func historyCases() []Case {
 				if err := w.created(1, 0); err != nil {
 					return err
 				}
-				_ = w.sync(&pb.Sync{Kind: resync, Begin: true, End: true, Revision: 90, Kvs: kvs(90, "x")}) // fails when the client has left
+				_ = w.sync(&pb.Sync{Kind: resync, Begin: true, End: true, Revision: 90, Kvs: kvs(90, "x")}) // fails if the client has left the node
 				if w, err = s.resume(2, 21); err != nil {
 					return err
 				}

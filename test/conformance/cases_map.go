@@ -6,7 +6,8 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// othersFirst has each node suspect itself, so that watches are not where the shard map is followed.
+// othersFirst makes each node suspect itself, so that watches are on another node than the stream of
+// the shard map.
 func othersFirst(from, member *node) pb.MemberState {
 	if from == member {
 		return pb.MemberState_MEMBER_STATE_SUSPECT
@@ -14,7 +15,8 @@ func othersFirst(from, member *node) pb.MemberState {
 	return pb.MemberState_MEMBER_STATE_ALIVE
 }
 
-// selfFirst has each node suspect all others, so that watches are where the shard map is followed.
+// selfFirst makes each node suspect all others, so that watches are on the node with the stream of
+// the shard map.
 func selfFirst(from, member *node) pb.MemberState {
 	if from != member {
 		return pb.MemberState_MEMBER_STATE_SUSPECT
@@ -22,7 +24,8 @@ func selfFirst(from, member *node) pb.MemberState {
 	return pb.MemberState_MEMBER_STATE_ALIVE
 }
 
-// silenced has two watches, a get and the shard map of a client at one node, which falls silent.
+// silenced waits for two watches, a get and the shard map of a client at one node, which then falls
+// silent.
 func silenced(s *script) error {
 	from, err := s.follow()
 	if err != nil {
@@ -54,7 +57,7 @@ func silenced(s *script) error {
 			return err
 		}
 		if w.node == from {
-			continue // it has forgotten that the node is silent, and leaves it again
+			continue // it no longer knows that the node is silent, and leaves it again
 		}
 		if err := errors.Join(w.created(1, 42), w.put(43, "b")); err != nil {
 			return err
@@ -82,7 +85,7 @@ func answer(s *script) error {
 	return nil
 }
 
-// foreign has all nodes rebuilt but that of the shard map, which still answers.
+// foreign rebuilds all nodes except the one with the shard map, which still answers.
 func foreign(s *script) error {
 	from, err := s.follow()
 	if err != nil {
@@ -99,7 +102,7 @@ func foreign(s *script) error {
 		return err
 	}
 	w.end <- nil
-	for { // until the client has the map of the rebuilt nodes, and takes what they send
+	for { // until the client has the map of the rebuilt nodes, and accepts their updates
 		select {
 		case w := <-s.creates:
 			if w.node == from {
@@ -107,7 +110,7 @@ func foreign(s *script) error {
 				continue
 			}
 			resync := &pb.Sync{Kind: pb.SyncKind_SYNC_KIND_RESYNC, Begin: true, End: true, Revision: 20, Kvs: kvs(20, "z")}
-			_ = errors.Join(w.created(1, 0), w.sync(resync)) // fails when the client has left
+			_ = errors.Join(w.created(1, 0), w.sync(resync)) // fails if the client has left the node
 		case <-s.handed:
 			return nil
 		case <-s.ctx.Done():

@@ -108,7 +108,7 @@ func startCases() []Case {
 
 func resumeCases() []Case {
 	two := []Update{batch(at(42), "a"), batch(at(43), "b")}
-	// lost has the client lose its stream after revision 42, and resume.
+	// lost makes the client lose its stream after revision 42, and resume.
 	lost := func(lose func(s *script, w *watch) error) func(s *script) error {
 		return func(s *script) error {
 			w, err := began(s)
@@ -206,7 +206,7 @@ func resumeCases() []Case {
 
 func moveCases() []Case {
 	two := []Update{batch(at(42), "a"), batch(at(43), "b")}
-	// sent has a node end the watch, naming the last node as the best one.
+	// sent makes a node end the watch and name the last node as the best one.
 	sent := func(reason pb.EndReason) func(s *script) error {
 		return func(s *script) error {
 			w, err := began(s)

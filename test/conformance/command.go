@@ -13,9 +13,8 @@ import (
 // maxLine bounds a line of a program's output, in bytes.
 const maxLine = 1 << 20
 
-// Command returns the client that a program is: it is started for each task, reads the
-// task as one line of JSON, and writes a line of JSON for each update. It is killed when
-// the case has ended.
+// Command returns a client that starts a program for each task. The program reads the task as one
+// line of JSON, and writes a line of JSON for each update. It is killed at the end of the case.
 func Command(name string, args ...string) Client {
 	return func(ctx context.Context, task Task, emit func(Update)) error {
 		in, err := json.Marshal(task)

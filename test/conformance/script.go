@@ -26,18 +26,18 @@ import (
 	"github.com/shardwatch/shardwatch/internal/freeport"
 )
 
-// script is the nodes of a case, as its script sees them.
+// script is the nodes of a case, from its script's point of view.
 type script struct {
 	ctx     context.Context //nolint:containedctx // of the case
 	nodes   []*node
 	creates chan *watch
 	reads   chan *read
-	refuse  atomic.Pointer[error] // the next stream is refused with it
+	refuse  atomic.Pointer[error] // the error for the next stream; nil: none
 	refused chan struct{}         // a value for each refused stream
 	handed  chan struct{}         // a value for each update that the client has handed out
-	// view returns the state in which a node sees a member; nil: all are alive.
+	// view returns the state of a member from a node's point of view; nil: all are alive.
 	view     func(from, member *node) pb.MemberState
-	followed chan *node   // a value for each shard map that a node has sent
+	followed chan *node   // a value for each shard map sent by a node
 	deaf     net.Listener // nil, or the first endpoint: it accepts connections and reads nothing
 }
 
@@ -99,7 +99,7 @@ func (s *script) addresses() (out []string) {
 	return out
 }
 
-// other returns a node that is not among those.
+// other returns a node that is not in not.
 func (s *script) other(not ...*node) *node {
 	for _, n := range s.nodes {
 		if !slices.Contains(not, n) {
@@ -109,7 +109,7 @@ func (s *script) other(not ...*node) *node {
 	return nil
 }
 
-// create waits until the client creates a watch, and checks what every one must have.
+// create waits until the client creates a watch, and checks the fields that all watches must have.
 func (s *script) create() (*watch, error) {
 	select {
 	case w := <-s.creates:
@@ -132,7 +132,7 @@ func (s *script) resume(lineage uint64, revision int64) (*watch, error) {
 	return w, w.resumes(lineage, revision)
 }
 
-// handedOut waits until the client has handed out so many further updates.
+// handedOut waits until the client has handed out the given number of further updates.
 func (s *script) handedOut(updates int) error {
 	for range updates {
 		select {
@@ -144,7 +144,7 @@ func (s *script) handedOut(updates int) error {
 	return nil
 }
 
-// follow waits until a node has sent the shard map that is not among those, and returns it.
+// follow waits until a node that is not in not has sent the shard map, and returns it.
 func (s *script) follow(not ...*node) (*node, error) {
 	for {
 		select {
@@ -177,7 +177,7 @@ func (n *node) cluster() string {
 	return cluster
 }
 
-// unary leaves calls with one answer open at a mute node.
+// unary blocks unary calls at a mute node.
 func (n *node) unary(ctx context.Context, r any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if n.mute.Load() {
 		<-ctx.Done()
@@ -266,7 +266,7 @@ func (st *stream) take(m *pb.WatchRequest, intervals chan<- time.Duration) {
 	}
 }
 
-// cut ends the stream as a node that dies after all that was sent has arrived.
+// cut ends the stream like a node that dies after all its messages have arrived.
 func (st *stream) cut() { st.end <- fault(codes.Unavailable, "", 0, nil) }
 
 func (st *stream) send(m *pb.WatchResponse) error {
@@ -288,7 +288,7 @@ func (w *watch) resumes(lineage uint64, revision int64) error {
 	return nil
 }
 
-// token returns the resume token of a position: a client must not read it.
+// token returns the resume token of a position: a client must not parse it.
 func token(lineage uint64, revision int64) []byte {
 	return fmt.Appendf(nil, "opaque\x00%d/%d", lineage, revision)
 }
@@ -351,7 +351,7 @@ func (s *script) read() (*read, error) {
 	}
 }
 
-// reply sends the answer that the step sets.
+// reply sends the prepared answer.
 func (r *read) reply() { close(r.done) }
 
 func (n *node) wait(ctx context.Context, r *read) error {

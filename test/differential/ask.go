@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	_ "go.etcd.io/etcd/api/v3/etcdserverpb" // the descriptors of the calls
+	_ "go.etcd.io/etcd/api/v3/etcdserverpb" // the descriptors of the methods
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -16,18 +16,17 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// patience bounds the time until an answer. Correct servers never use it
-// up.
+// patience bounds the wait for an answer. Correct servers never reach it.
 const patience = 30 * time.Second
 
-// question is one call: a method such as "etcdserverpb.KV.Range" and the
-// sent messages, one unless the method takes a stream.
+// question is one call: a method such as "etcdserverpb.KV.Range" and the sent messages, one unless
+// the method takes a stream.
 type question struct {
 	method string
 	sent   []proto.Message
-	// raw, if set, is sent in place of a message. It may be malformed.
+	// raw, if set, is sent instead of a message. It may be malformed.
 	raw []byte
-	// the caller: an index of people, root by default.
+	// who is the caller: an index of people, root by default.
 	who int
 }
 
@@ -35,7 +34,7 @@ func ask(method string, sent ...proto.Message) question {
 	return question{method: "etcdserverpb." + method, sent: sent}
 }
 
-// String returns the question for people.
+// String returns the question in words.
 func (q question) String() string {
 	var b strings.Builder
 	b.WriteString(q.method)
@@ -51,19 +50,19 @@ func (q question) String() string {
 	return b.String()
 }
 
-// path returns the method as gRPC writes it.
+// path returns the method's path in gRPC.
 func (q question) path() string {
 	at := strings.LastIndexByte(q.method, '.')
 	return "/" + q.method[:at] + "/" + q.method[at+1:]
 }
 
-// answer is all that came back: messages, and how the call ended.
+// answer is the complete response: messages, and the end of the call.
 type answer struct {
 	messages []proto.Message
 	end      *status.Status
 }
 
-// first returns the only message of an answer to a call that has one, or nil.
+// first returns the first message of an answer, or nil.
 func (a answer) first() proto.Message {
 	if len(a.messages) == 0 {
 		return nil
@@ -71,7 +70,7 @@ func (a answer) first() proto.Message {
 	return a.messages[0]
 }
 
-// put asks the question over a connection and waits for the whole answer.
+// put sends the question over a connection and waits for the whole answer.
 func (q question) put(ctx context.Context, cc grpc.ClientConnInterface) answer {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -99,7 +98,7 @@ func (q question) put(ctx context.Context, cc grpc.ClientConnInterface) answer {
 	return q.stream(ctx, cc, method, kind)
 }
 
-// stream sends all, says that there is no more, and waits for the end.
+// stream sends all messages, closes its side, and waits for the end.
 func (q question) stream(ctx context.Context, cc grpc.ClientConnInterface, method protoreflect.MethodDescriptor, kind protoreflect.MessageType) (a answer) {
 	s, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: method.IsStreamingClient()}, q.path())
 	if err != nil {
@@ -125,7 +124,7 @@ func (q question) stream(ctx context.Context, cc grpc.ClientConnInterface, metho
 	}
 }
 
-// rawCodec sends bytes as they are, and calls them protobuf.
+// rawCodec sends bytes unchanged and names itself protobuf.
 type rawCodec struct{}
 
 func (rawCodec) Marshal(v any) ([]byte, error)      { return v.([]byte), nil }

@@ -8,11 +8,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// write asks the plain etcd and the tier, and compares. Both must do the same,
+// write sends a call to the plain etcd and the tier, and compares. Both must have the same effect,
 // or later answers cannot be compared.
 func (r *run) write(q question) answer { return r.writeAs(q, r.someone()) }
 
-// writeAs is write as one of people.
+// writeAs is write with the given caller.
 func (r *run) writeAs(q question, who int) answer {
 	q.who = who
 	r.report.Asked[q.method]++
@@ -32,7 +32,7 @@ func (r *run) wrote(q question, node int, want, got answer) {
 	if diff != "" {
 		r.differ("write %s\nat node %d: %s", q, node, diff)
 		if headerOf(want).GetRevision() != headerOf(got).GetRevision() {
-			r.fatal = errors.New("the two etcds are not the same any more")
+			r.fatal = errors.New("the two etcds have diverged")
 		}
 	}
 	r.checkIdentity(q, node, got)
@@ -52,8 +52,8 @@ func (r *run) wrote(q question, node int, want, got answer) {
 	}
 }
 
-// checkIdentity: the header of an answer through the tier is that of the etcd
-// behind it, except the member.
+// checkIdentity checks that the header of an answer through the tier is that of the etcd behind it,
+// except for the member.
 func (r *run) checkIdentity(q question, node int, a answer) {
 	h := headerOf(a)
 	if h == nil {
@@ -64,8 +64,8 @@ func (r *run) checkIdentity(q question, node int, a answer) {
 	}
 }
 
-// read asks the etcd behind the tier directly and through a node, and
-// compares. There are no writes meanwhile.
+// read sends a call to the etcd behind the tier directly and through a node, and compares. There
+// are no concurrent writes.
 func (r *run) read(q question) {
 	q.who = r.someone()
 	r.report.Asked[q.method]++
@@ -94,8 +94,7 @@ func (r *run) join(q question, node int, a answer) answer {
 	return whole
 }
 
-// older reports whether an answer to a serializable read is right for the
-// revision that it says it is of.
+// older reports whether an answer to a serializable read is right for the revision in its header.
 func (r *run) older(q question, got answer) bool {
 	req, ok := q.sent[0].(*pb.RangeRequest)
 	h := headerOf(got)

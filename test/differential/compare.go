@@ -19,13 +19,13 @@ import (
 // mask lists the fields of a header that may differ.
 type mask []protoreflect.Name
 
-// sameEtcd is the mask of two ways to one etcd: only the answering member may differ.
+// sameEtcd is the mask for two paths to one etcd: only the answering member may differ.
 func sameEtcd() mask { return mask{"member_id"} }
 
-// twoEtcds is the mask of two etcds that got the same requests.
+// twoEtcds is the mask for two etcds with the same requests.
 func twoEtcds() mask { return mask{"member_id", "cluster_id", "raft_term"} }
 
-// difference says how two answers to a question differ, or "".
+// difference describes the difference between two answers to a question; "": none.
 func difference(want, got answer, m mask) string {
 	if w, g := endOf(want), endOf(got); w != g {
 		return fmt.Sprintf("ends\nwant %s\ngot  %s", w, g)
@@ -42,7 +42,7 @@ func difference(want, got answer, m mask) string {
 	return ""
 }
 
-// unequal says how two messages that are not equal differ.
+// unequal describes the difference between two unequal messages.
 func unequal(want, got proto.Message) string {
 	diff := cmp.Diff(brief(want), brief(got), protocmp.Transform())
 	if diff == "" {
@@ -51,14 +51,14 @@ func unequal(want, got proto.Message) string {
 	return fmt.Sprintf("-want +got\n%s", shorten(diff))
 }
 
-// endOf returns how a call ended: the code, the text and what else came.
+// endOf returns the end of a call: the code, the text and other fields.
 func endOf(a answer) string {
 	if a.end == nil {
 		return "OK"
 	}
-	// protobuf's errors have one or another kind of space, by the program.
+	// protobuf's errors contain one of two kinds of space, chosen per program.
 	if a.end.Code() == codes.DeadlineExceeded {
-		return a.end.Code().String() // of the client or of the server, whichever is first
+		return a.end.Code().String() // of the client or of the server, whichever times out first
 	}
 	text := fmt.Sprintf("%v: %q", a.end.Code(), strings.ReplaceAll(a.end.Message(), "\u00a0", " "))
 	for _, d := range a.end.Proto().GetDetails() {
@@ -67,16 +67,15 @@ func endOf(a answer) string {
 	return text
 }
 
-// normal returns a message without the fields that may differ, of the
-// answer and in it.
+// normal returns a message without the fields that may differ, at any depth.
 func normal(m proto.Message, hide mask) proto.Message {
 	m = proto.Clone(m)
 	hideIn(m.ProtoReflect(), hide)
 	switch r := m.(type) {
-	case *pb.LeaseLeasesResponse: // ordered by when they end: a race of two clocks
+	case *pb.LeaseLeasesResponse: // ordered by expiry: a race of two clocks
 		slices.SortFunc(r.Leases, func(a, b *pb.LeaseStatus) int { return int(a.GetID() - b.GetID()) })
 	case *pb.LeaseTimeToLiveResponse:
-		slices.SortFunc(r.Keys, slices.Compare) // etcd's order is that of a Go map
+		slices.SortFunc(r.Keys, slices.Compare) // etcd's order is the iteration order of a Go map
 		if r.TTL > 0 && r.TTL <= r.GrantedTTL {
 			r.TTL = r.GrantedTTL // time has passed
 		}
@@ -105,8 +104,8 @@ func hideIn(m protoreflect.Message, hide mask) {
 	})
 }
 
-// joined returns the chunks of a RangeStream as one response: how many there
-// are and how large is not guaranteed. Only the last has what belongs to all.
+// joined returns the chunks of a RangeStream as one response: their number and size are not
+// guaranteed. Only the last chunk has the fields of the whole response.
 func joined(a answer) (answer, string) {
 	if len(a.messages) == 0 {
 		return a, ""
@@ -121,13 +120,13 @@ func joined(a answer) (answer, string) {
 		proto.Merge(all, chunk)
 	}
 	if a.end != nil {
-		return answer{end: a.end}, "" // how much came before is not guaranteed either
+		return answer{end: a.end}, "" // the number of chunks before is not guaranteed either
 	}
 	return answer{messages: []proto.Message{all}}, ""
 }
 
-// brief returns a message with the long bytes in it cut and numbered: people
-// do not read them, and finding out where two of them differ takes a minute.
+// brief returns a message with its long bytes cut and replaced by a hash: they are unreadable, and
+// locating a difference in them takes a minute.
 func brief(m proto.Message) proto.Message {
 	m = proto.Clone(m)
 	briefIn(m.ProtoReflect())
@@ -159,7 +158,7 @@ func oneLine(m proto.Message) string {
 	return strings.ReplaceAll(prototext.MarshalOptions{}.Format(m), "  ", " ")
 }
 
-// shorten keeps what people read.
+// shorten keeps the readable part of a text.
 func shorten(s string) string {
 	return cut(s, 3000)
 }

@@ -2,19 +2,19 @@ package differential
 
 import "math/rand/v2"
 
-// dice decides all that is random. The same dice, the same requests.
+// dice makes all random decisions. The same dice cause the same requests.
 type dice interface {
 	// IntN returns a number in [0, n).
 	IntN(n int) int
 }
 
-// seeded returns dice of a seed.
+// seeded returns dice from a seed.
 func seeded(seed uint64) dice { return rand.New(rand.NewPCG(seed, 1)) }
 
-// scripted are dice that were thrown before: the bytes of a fuzz target.
+// scripted are dice with recorded throws: the bytes of a fuzz target.
 type scripted struct{ throws []byte }
 
-// IntN takes as many bytes as n needs; after the last there are zeros.
+// IntN takes as many bytes as n needs; after the last byte it reads zeros.
 func (s *scripted) IntN(n int) int {
 	v := 0
 	for most := 1; most < n; most <<= 8 {
@@ -30,13 +30,13 @@ func oneIn(d dice, n int) bool { return d.IntN(n) == n-1 }
 
 func pick[T any](d dice, of ...T) T { return of[d.IntN(len(of))] }
 
-// choice is one of several things to do.
+// choice is one of several actions with its weight.
 type choice struct {
 	weight int
 	do     func()
 }
 
-// choose does one of them.
+// choose runs one of the choices.
 func choose(d dice, of ...choice) {
 	sum := 0
 	for _, c := range of {

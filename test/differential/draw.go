@@ -10,23 +10,23 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// draw makes requests at random. Its knowledge of the keys and revisions makes them interesting:
-// revisions that exist, leases that live.
+// draw makes random requests. It uses existing keys and revisions and live leases, so that many
+// requests hit something.
 type draw struct {
 	dice
 	revision, compacted int64
 	leases              []int64
-	// valid requests are those that etcd executes.
+	// valid: only requests that etcd executes.
 	valid bool
 }
 
-// prefixes are the prefixes of most keys. Shards are cut at slashes, so that ranges
-// are in one shard, or reach over some.
+// prefixes returns the prefixes of most keys. Shards are cut at slashes, so that a range is in one
+// shard or spans several.
 func prefixes() []string {
 	return []string{"/a/", "/b/", "/c/", "/d/", "/e/", "/f/", "/g/", "/h/"}
 }
 
-// firstKeys are keys that a shard map can be cut by before the run begins.
+// firstKeys returns keys at which a shard map can be cut before the run begins.
 func firstKeys() []string {
 	var keys []string
 	for _, p := range prefixes() {
@@ -37,7 +37,7 @@ func firstKeys() []string {
 	return keys
 }
 
-// key returns a key, often one that other requests are about.
+// key returns a key, often one that other requests use.
 func (d draw) key() []byte {
 	switch n := d.IntN(200); {
 	case n < 170:
@@ -56,8 +56,7 @@ func (d draw) key() []byte {
 	return nil
 }
 
-// keys returns the start and end of a range as etcd's requests have it, of
-// every form.
+// keys returns the start and end of a range in the form of etcd's requests, of every kind.
 func (d draw) keys() (key, end []byte) {
 	switch n := d.IntN(100); {
 	case n < 35:
@@ -68,7 +67,7 @@ func (d draw) keys() (key, end []byte) {
 	case n < 65:
 		p := []byte(pick(d, "/", "/a", "/a/1", "\x00", "/d/new/"))
 		return p, prefixEnd(p)
-	case n < 82: // from one to another, sorted if need be
+	case n < 82: // from one key to another, often sorted
 		key, end = d.key(), d.key()
 		if string(key) > string(end) && len(end) > 0 {
 			key, end = end, key
@@ -101,7 +100,7 @@ func prefixEnd(p []byte) []byte {
 	return []byte{0}
 }
 
-// value returns a value. Few are different, so that sorting by value has ties.
+// value returns a value. There are few different values, so that sorting by value has ties.
 func (d draw) value() []byte {
 	switch n := d.IntN(40); {
 	case n < 30:
@@ -135,7 +134,7 @@ func (d draw) at() int64 {
 	return pick[int64](d, 0, 1, -1, math.MaxInt64, math.MinInt64)
 }
 
-// bound returns a bound on mod or create revisions; mostly none.
+// bound returns a bound on mod or create revisions; mostly zero.
 func (d draw) bound() int64 {
 	if d.IntN(5) > 0 {
 		return 0
@@ -170,7 +169,7 @@ func (d draw) rangeRequest() *pb.RangeRequest {
 	return r
 }
 
-// lease returns a lease to attach to a key: mostly none.
+// lease returns a lease to attach to a key; mostly none.
 func (d draw) lease() int64 {
 	switch n := d.IntN(20); {
 	case n < 15:
@@ -237,7 +236,7 @@ func (d draw) compare() *pb.Compare {
 	return c
 }
 
-// txn returns a transaction, nested up to some depth.
+// txn returns a transaction, nested up to the given depth.
 func (d draw) txn(depth int) *pb.TxnRequest {
 	r := &pb.TxnRequest{}
 	for range d.IntN(3) {
@@ -250,17 +249,17 @@ func (d draw) txn(depth int) *pb.TxnRequest {
 	return r
 }
 
-// puts reports whether there is a put in a transaction.
+// puts reports whether a transaction contains a put.
 func puts(r *pb.TxnRequest) bool {
 	return slices.ContainsFunc(slices.Concat(r.GetSuccess(), r.GetFailure()), func(o *pb.RequestOp) bool {
 		return o.GetRequestPut() != nil || o.GetRequestTxn() != nil && puts(o.GetRequestTxn())
 	})
 }
 
-// closeDeletes gives the deletes without an end in a transaction one. etcd does
-// not notice that they delete the transaction's puts, and crashes: at once
-// when the put keeps a part of the key, else at the first read after a
-// compaction at that revision. (For the first, see docs/etcd-compatibility.md.)
+// closeDeletes adds an end to the deletes without an end in a transaction. etcd does not notice
+// that they delete the transaction's puts, and crashes: at once if the put keeps a part of the key,
+// otherwise at the first read after a compaction at that revision. (For the first, see
+// docs/etcd-compatibility.md.)
 func closeDeletes(r *pb.TxnRequest) {
 	for _, o := range slices.Concat(r.GetSuccess(), r.GetFailure()) {
 		if d := o.GetRequestDeleteRange(); string(d.GetRangeEnd()) == "\x00" {
@@ -289,7 +288,7 @@ func (d draw) ops(depth int) (ops []*pb.RequestOp) {
 			op.Request = &pb.RequestOp_RequestRange{RequestRange: r}
 		case k < 70:
 			r := d.put()
-			if n > 10 { // else two of them have the same key
+			if n > 10 { // with fewer keys, two of them are equal
 				r.Key = fmt.Appendf(nil, "%smany/%d", pick(d, prefixes()...), i)
 			}
 			op.Request = &pb.RequestOp_RequestPut{RequestPut: r}
@@ -305,11 +304,11 @@ func (d draw) ops(depth int) (ops []*pb.RequestOp) {
 	return ops
 }
 
-// compaction returns a compaction around the revisions that matter.
+// compaction returns a compaction around the interesting revisions.
 func (d draw) compaction() *pb.CompactionRequest {
 	r := &pb.CompactionRequest{Physical: oneIn(d, 2)}
 	switch n := d.IntN(20); {
-	case n < 10: // most of the time there is some history to read
+	case n < 10: // usually keep some history to read
 		r.Revision = d.compacted + (d.revision-d.compacted)*int64(d.IntN(10))/10
 	case n < 13:
 		r.Revision = d.revision + int64(d.IntN(3)) - 1
@@ -321,7 +320,7 @@ func (d draw) compaction() *pb.CompactionRequest {
 	return r
 }
 
-// watch returns a request for a watch of any shape. ids are those in use.
+// watch returns a request for a random watch. ids are the IDs in use.
 func (d draw) watch(ids []int64) *pb.WatchCreateRequest {
 	r := &pb.WatchCreateRequest{}
 	r.Key, r.RangeEnd = d.keys()

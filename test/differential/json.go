@@ -23,7 +23,7 @@ type page struct {
 	Body   any
 }
 
-// jsonStep asks over etcd's JSON API.
+// jsonStep sends a call over etcd's JSON API.
 func (r *run) jsonStep() {
 	if r.JSON == nil {
 		return
@@ -43,9 +43,9 @@ func (r *run) jsonStep() {
 	}
 	body, err := protojson.MarshalOptions{UseProtoNames: oneIn(r, 2), UseEnumNumbers: oneIn(r, 3)}.Marshal(req)
 	if err != nil {
-		return // there is no JSON of it
+		return // it has no JSON form
 	}
-	if oneIn(r, 12) { // invalid JSON, or of another message
+	if oneIn(r, 12) { // invalid JSON, or JSON of another message
 		body, write = []byte(pick(r, "", "{", `{"key":1}`, `{"key":"!"}`, `{"kez":"a2V5"}`, `[]`, `{"limit":"many"}`)), false
 	}
 	r.report.Asked["json."+path]++
@@ -69,7 +69,7 @@ func (r *run) jsonStep() {
 	}
 	revision := revisionOf(want.Body)
 	if write && revision != revisionOf(got.Body) {
-		r.fatal = fmt.Errorf("the two etcds are not the same any more: JSON %s %s", path, body)
+		r.fatal = fmt.Errorf("the two etcds have diverged: JSON %s %s", path, body)
 	}
 	for _, p := range []page{want, got} {
 		hideInJSON(p.Body, hide)
@@ -80,10 +80,10 @@ func (r *run) jsonStep() {
 	r.revision = max(r.revision, revision)
 }
 
-// addressOf returns the address that a connection was dialed with.
+// addressOf returns the dialed address of a connection.
 func addressOf(cc *grpc.ClientConn) string { return strings.TrimPrefix(cc.Target(), "passthrough:///") }
 
-// post asks over the JSON API of an etcd or a node.
+// post sends a request over the JSON API of an etcd or a node.
 func (r *run) post(who int, address, path string, body []byte) (page, error) {
 	req, err := http.NewRequestWithContext(r.ctx, http.MethodPost, "http://"+address+"/v3/"+path, bytes.NewReader(body))
 	if err != nil {
@@ -136,7 +136,7 @@ func hideInJSON(v any, hide mask) {
 					delete(header, string(field))
 				}
 			}
-			if text, ok := one.(string); ok { // protobuf's errors have one or another kind of space
+			if text, ok := one.(string); ok { // protobuf's errors contain one of two kinds of space
 				v[name] = strings.ReplaceAll(text, "\u00a0", " ")
 			}
 			hideInJSON(one, hide)

@@ -1,27 +1,26 @@
 package differential
 
-// Known is a difference between the tier and etcd that is meant.
+// Known is an intended difference between the tier and etcd.
 type Known struct {
 	Name string
-	// Why it is so.
+	// Why is the reason.
 	Why string
-	// Doc is the sentence of docs/etcd-compatibility.md that says so.
+	// Doc is a quote from docs/etcd-compatibility.md that documents it.
 	Doc string
 }
 
-// KnownDifferences are all tolerated differences, except that of the member in
-// the header: it is the node's.
+// KnownDifferences returns all tolerated differences, except for the member in the header, which is
+// the node's.
 func KnownDifferences() []Known {
 	return []Known{olderReads(), shardOrder(), keptPrevious(), endedIsGone(), rightsAreChecked(), emptyIsEmpty(), namelessFirst(), cancelsLag()}
 }
 
-// olderReads: see run.older. The answer must be right for the revision that it
-// says it is of.
+// olderReads: see run.older. The answer must be right for the revision in its header.
 func olderReads() Known {
 	return Known{
 		Name: "serializable reads of before",
 		Doc:  "**Serializable reads and notifications lag.**",
-		Why:  "a node serves them from its cache without asking anybody, as an etcd member that lags does",
+		Why:  "a node serves them from its cache without a request to etcd, like an etcd member that lags",
 	}
 }
 
@@ -30,17 +29,17 @@ func shardOrder() Known {
 	return Known{
 		Name: "events of one revision shard by shard",
 		Doc:  "Events of several shards come shard by shard",
-		Why:  "each shard has a watch of its own at etcd, and nothing in an event says where it stood among those of others",
+		Why:  "each shard has a watch of its own at etcd, and an event does not contain its position among events of other shards",
 	}
 }
 
-// keptPrevious: see reading.judgeBatch. Those of revisions up to the compact
-// one may be left out by both.
+// keptPrevious: see reading.judgeBatch. Both sides may leave out previous values of revisions up to
+// the compact one.
 func keptPrevious() Known {
 	return Known{
 		Name: "previous values that etcd leaves out",
 		Doc:  "**`prev_kv` is always present** if etcd has it",
-		Why:  "a node keeps them with the event; etcd looks them up when it sends the event, if it knows by then that they were asked for",
+		Why:  "a node keeps them with the event; etcd looks them up when it sends the event, if it has processed the request for them by then",
 	}
 }
 
@@ -56,18 +55,18 @@ func endedIsGone() Known {
 // rightsAreChecked: see run.endForbidden.
 func rightsAreChecked() Known {
 	return Known{
-		Name: "a watch ends when the right to it is gone",
+		Name: "a watch ends when its right is withdrawn",
 		Doc:  "a running watch ends within 5 s after the right to read its range is withdrawn",
-		Why:  "etcd checks when a watch is created, and never again",
+		Why:  "etcd checks only when a watch is created",
 	}
 }
 
 // emptyIsEmpty: see run.await.
 func emptyIsEmpty() Known {
 	return Known{
-		Name: "a watch of an empty range is refused as that",
+		Name: "a watch of an empty range is refused for that reason",
 		Doc:  "**An empty range needs no rights.**",
-		Why:  "there is nothing in it to be allowed to read; etcd looks for the right first, and finds one or not by where the range would be",
+		Why:  "it has no keys that need a right; etcd checks the right first, with a result that depends on the bounds of the range",
 	}
 }
 
@@ -76,7 +75,7 @@ func cancelsLag() Known {
 	return Known{
 		Name: "answers to cancels and refused creates carry an older revision",
 		Doc:  "**The answer to a cancel, or to a create that is refused,** carries the newest revision that the node knows",
-		Why:  "they are answered from memory: to ask etcd would let a progress answer pass them",
+		Why:  "a node answers them from memory: a request to etcd would let a progress answer overtake them",
 	}
 }
 
@@ -85,6 +84,6 @@ func namelessFirst() Known {
 	return Known{
 		Name: "a caller without a name is refused first",
 		Doc:  "a node refuses them without a token",
-		Why:  "nothing that comes without a token gets to etcd, which might take the name in the node's certificate for the caller's",
+		Why:  "a node forwards no call without a token, because etcd might use the name in the node's certificate as the caller's",
 	}
 }

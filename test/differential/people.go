@@ -12,15 +12,15 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// person is a caller, where authentication is on. Tokens are of the
-// plain etcd and of the other one, which are good through the tier, too.
+// person is a caller, if authentication is on. Tokens are for the plain etcd and for the other one,
+// which also accepts its token through the tier.
 type person struct {
 	name          string
 	plain, behind string
 }
 
-// In addition to root, the first, and these, there are a caller without a token
-// and one with a wrong one.
+// users is the number of users besides root, the first caller. Two more callers have no token and a
+// wrong one.
 const users = 4
 
 func (r *run) withAuth() bool { return r.Root != "" }
@@ -43,13 +43,13 @@ func (r *run) nameOf(who int) string {
 	return " to " + strconv.Quote(r.people[who].name)
 }
 
-// userEmpty is the error of a call without a token.
+// userEmpty is the error for a call without a token.
 const userEmpty = `InvalidArgument: "etcdserver: user name is empty"`
 
-// nameless reports whether the caller has no token, and needs one.
+// nameless reports whether the caller lacks a required token.
 func (r *run) nameless(who int) bool { return r.withAuth() && who == users+1 }
 
-// as returns the context of a call over a connection by one of people.
+// as returns the context of a caller's call over a connection.
 func (r *run) as(who int, cc *grpc.ClientConn) context.Context {
 	if who >= len(r.people) {
 		return r.ctx
@@ -64,11 +64,11 @@ func (r *run) as(who int, cc *grpc.ClientConn) context.Context {
 	return metadata.AppendToOutgoingContext(r.ctx, "token", token)
 }
 
-// call asks over a connection, as its caller.
+// call sends a question over a connection, as its caller.
 func (r *run) call(q question, cc *grpc.ClientConn) answer { return q.put(r.as(q.who, cc), cc) }
 
-// logIn returns a token for each of the two etcds. The one for the etcd behind
-// the tier comes through it: nodes do not know whose the others are.
+// logIn returns a token for each of the two etcds. The token for the etcd behind the tier is
+// requested through the tier: nodes do not know the owners of other tokens.
 func (r *run) logIn(name, password string) (person, error) {
 	p := person{name: name}
 	for cc, token := range map[*grpc.ClientConn]*string{r.Plain: &p.plain, pick(r, r.Through...): &p.behind} {
@@ -90,7 +90,7 @@ func (r *run) logInRoot() error {
 	return err
 }
 
-// meetPeople makes users with roles of random ranges.
+// meetPeople creates users with roles of random ranges.
 func (r *run) meetPeople() {
 	if !r.withAuth() {
 		return
@@ -103,7 +103,7 @@ func (r *run) meetPeople() {
 		r.writeAs(ask("Auth.UserAdd", &pb.AuthUserAddRequest{Name: name, Password: name}), 0)
 		r.writeAs(ask("Auth.RoleAdd", &pb.AuthRoleAddRequest{Name: name}), 0)
 		r.writeAs(ask("Auth.UserGrantRole", &pb.AuthUserGrantRoleRequest{User: name, Role: name}), 0)
-		if i == 1 { // may read all, so that there is something to be taken
+		if i == 1 { // may read everything, so that rights can be revoked
 			all := &authpb.Permission{PermType: authpb.Permission_READ, Key: []byte{0}, RangeEnd: []byte{0}}
 			r.writeAs(ask("Auth.RoleGrantPermission", &pb.AuthRoleGrantPermissionRequest{Name: name, Perm: all}), 0)
 		}
@@ -134,7 +134,7 @@ func (r *run) rightsStep() {
 			choice{4, func() { r.revokeSome(role) }},
 			choice{1, func() { r.writeAs(ask("Auth.UserGrantRole", &pb.AuthUserGrantRoleRequest{User: user, Role: role}), 0) }},
 			choice{1, func() {
-				if user != role { // each keeps the one that is made for it
+				if user != role { // each keeps its own role
 					r.writeAs(ask("Auth.UserRevokeRole", &pb.AuthUserRevokeRoleRequest{Name: user, Role: role}), 0)
 				}
 			}},
@@ -146,7 +146,7 @@ func (r *run) rightsStep() {
 	}
 }
 
-// revokeSome takes some of a role's permissions, or all of those who watch.
+// revokeSome revokes some of a role's permissions, or all permissions of the watching users.
 func (r *run) revokeSome(role string) {
 	all := oneIn(r, 2)
 	if p := r.somePair(); all && 1 <= p.who && p.who <= users {
@@ -163,8 +163,7 @@ func (r *run) revokeSome(role string) {
 	}
 }
 
-// rightsSettle waits until every node knows all users' rights. It takes
-// a node some seconds.
+// rightsSettle waits until every node has all users' rights, which takes some seconds.
 func (r *run) rightsSettle() {
 	var probes []*pb.RangeRequest
 	probe := func(key, end []byte) {
@@ -217,7 +216,7 @@ func (r *run) endForbidden(p *pair) {
 	d, t := p.readings[direct], p.readings[through]
 	for _, id := range keysOf(p.ids) {
 		if t.open[id] == nil {
-			continue // it was ended; a stream that takes no requests keeps it at etcd
+			continue // it was ended; on a stream that takes no requests it remains at etcd
 		}
 		if w := d.open[id]; w != nil && !w.ended && !r.RightsOnce && !r.mayWatch(p.who, w) {
 			r.until("the end of a watch of keys that may no longer be read", func() error {
@@ -232,8 +231,8 @@ func (r *run) endForbidden(p *pair) {
 	r.forgetRevoked(p)
 }
 
-// forgetRevoked cancels at etcd the watches that the tier has ended because
-// their owner may no longer read: rightly, as etcd says.
+// forgetRevoked cancels at etcd the watches that the tier has ended because their owner may no
+// longer read, and checks with etcd that this was right.
 func (r *run) forgetRevoked(p *pair) {
 	d, t := p.readings[direct], p.readings[through]
 	for _, id := range t.revoked {
@@ -249,7 +248,7 @@ func (r *run) forgetRevoked(p *pair) {
 	t.revoked = nil
 }
 
-// mayWatch reports whether etcd lets the caller read the watched range.
+// mayWatch reports whether etcd permits the caller to read the watched range.
 func (r *run) mayWatch(who int, t *told) bool {
 	if who == 0 || !r.withAuth() {
 		return true

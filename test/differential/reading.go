@@ -11,13 +11,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// request is a request that was sent on a stream to both sides, with its time.
+// request is a request that was sent on a stream to both sides, with its time in revisions.
 type request struct {
 	*pb.WatchRequest
-	// low and high are bounds of etcd's revision when the sides received it: they are equal when
-	// there were no writes.
+	// low and high are bounds of etcd's revision when the sides received it: they are equal without
+	// concurrent writes.
 	low, high int64
-	// compacted was the compact revision then.
+	// compacted was the compact revision at that time.
 	compacted int64
 }
 
@@ -25,23 +25,22 @@ type request struct {
 // goroutine.
 type reading struct {
 	who string
-	// loose: the teller is etcd itself, which takes some liberties.
+	// loose: the server is etcd itself, which has weaker guarantees.
 	loose    bool
 	identity *pb.ResponseHeader // of the observed etcd
 	cuts     []string
 
-	requests []request // all that were sent
-	at       int       // how much of the recorder has been read
+	requests []request // all sent requests
+	at       int       // the number of responses read from the recorder
 	member   uint64
 	controls []*pb.WatchResponse
 	open     map[int64]*told
-	all      []*told // in the order they were created; nil: refused
+	all      []*told // in the order of creation; nil: refused
 	progress []int64 // answers to progress requests
-	newest   int64   // the newest header over events
-	// revoked are the IDs of watches that ended because their owner may no longer
-	// read.
+	newest   int64   // the newest header of events
+	// revoked are the IDs of watches that ended because their owner lost the right to read.
 	revoked []int64
-	unended *told // whose fragments are coming
+	unended *told // has received some of its fragments
 
 	complaints []string
 }
@@ -49,20 +48,20 @@ type reading struct {
 // told has the responses of one watch.
 type told struct {
 	request   *pb.WatchCreateRequest
-	forbidden int64 // the compact revision when it was asked for
+	forbidden int64 // the compact revision at the request
 	index     int   // of the request on its stream
 	wish      wish
-	// last is the revision up to which all events were received and judged. Before the
-	// first event of a watch from now, it may have to go back to low.
+	// last is the revision up to which all events were received and judged. Before the first event
+	// of a watch from now, it may have to be reset to low.
 	last, low int64
 	begun     bool
 	header    int64 // the newest header's revision
-	notified  int64 // newest progress for this watch alone
+	notified  int64 // newest progress for this watch only
 	fragments []*mvccpb.Event
 	queue     []said // not judged yet
 	compacted *pb.WatchResponse
-	ended     bool // nothing may come any more
-	broken    bool // something has been complained about
+	ended     bool // it must get no more messages
+	broken    bool // a difference was reported
 }
 
 // doomed reports whether the watch is going to be cancelled as compacted.
@@ -71,8 +70,7 @@ func (t *told) doomed() bool {
 	return start > 0 && start < t.forbidden
 }
 
-// said is one message to a watch: events, or the report that all events up to a
-// revision have come.
+// said is one message to a watch: events, or progress up to a revision.
 type said struct {
 	events  []*mvccpb.Event
 	promise int64
@@ -86,7 +84,7 @@ func (r *reading) complain(t *told, format string, args ...any) {
 	where := ""
 	if t != nil {
 		if t.broken {
-			return // one is enough
+			return // one report is enough
 		}
 		t.broken = true
 		where = fmt.Sprintf(" watch {%s}:", cut(oneLine(t.request), 300))
@@ -94,8 +92,7 @@ func (r *reading) complain(t *told, format string, args ...any) {
 	r.complaints = append(r.complaints, fmt.Sprintf("%s:%s %s", r.who, where, fmt.Sprintf(format, args...)))
 }
 
-// take sorts one response. sent is the number of requests sent before its
-// arrival.
+// take processes one response. sent is the number of requests sent before its arrival.
 func (r *reading) take(resp *pb.WatchResponse, sent int) {
 	r.checkHeader(resp)
 	if r.unended != nil && (resp.GetCreated() || resp.GetCanceled() || r.open[resp.GetWatchId()] != r.unended) {
@@ -123,7 +120,7 @@ func (r *reading) checkHeader(resp *pb.WatchResponse) {
 	}
 }
 
-// created sorts the answer to a create request. They come in order.
+// created processes the answer to a create request. Answers arrive in order.
 func (r *reading) created(resp *pb.WatchResponse, sent int) {
 	r.controls = append(r.controls, resp)
 	index := nthCreate(r.requests[:sent], len(r.all))
@@ -140,7 +137,7 @@ func (r *reading) created(resp *pb.WatchResponse, sent int) {
 	if from := t.request.GetStartRevision(); from > 0 {
 		t.last, t.low = from-1, from-1
 	} else {
-		// From the current revision, which is not after that of the answer.
+		// From the current revision, which is at most the answer's.
 		t.low, t.last = req.low, min(req.high, max(req.low, resp.GetHeader().GetRevision()))
 	}
 	if r.open[resp.GetWatchId()] != nil {
@@ -150,8 +147,7 @@ func (r *reading) created(resp *pb.WatchResponse, sent int) {
 	r.open[resp.GetWatchId()] = t
 }
 
-// nthCreate returns the index of the nth request that is a create, from 0, or
-// -1.
+// nthCreate returns the index of the nth create in requests, counted from 0, or -1.
 func nthCreate(requests []request, n int) int {
 	for i, q := range requests {
 		if q.GetCreateRequest() == nil {
@@ -169,7 +165,7 @@ func (r *reading) cancelled(resp *pb.WatchResponse) {
 	t := r.open[resp.GetWatchId()]
 	if resp.GetCompactRevision() != 0 {
 		if t == nil {
-			r.complain(nil, "compacted, but there is no such watch: %s", oneLine(resp))
+			r.complain(nil, "compacted, but the watch does not exist: %s", oneLine(resp))
 			return
 		}
 		t.compacted, t.ended = resp, true
@@ -183,23 +179,23 @@ func (r *reading) cancelled(resp *pb.WatchResponse) {
 	}
 	r.controls = append(r.controls, resp)
 	if t == nil {
-		r.complain(nil, "cancelled, but there is no such watch: %s", oneLine(resp))
+		r.complain(nil, "cancelled, but the watch does not exist: %s", oneLine(resp))
 		return
 	}
 	t.ended = true
 	delete(r.open, resp.GetWatchId())
 }
 
-// permissionDenied is why a watch ends whose owner may no longer read.
+// permissionDenied is the end reason of a watch whose owner lost the right to read.
 const permissionDenied = "etcdserver: permission denied"
 
-// promised sorts an answer to a progress request: all watches have received
-// all events up to its revision.
+// promised processes an answer to a progress request: all watches have received all events up to
+// its revision.
 func (r *reading) promised(resp *pb.WatchResponse, sent int) {
 	revision := resp.GetHeader().GetRevision()
 	r.progress = append(r.progress, revision)
 	if revision < r.newest {
-		r.complain(nil, "progress %d of the stream behind events under a header of %d", revision, r.newest)
+		r.complain(nil, "progress %d of the stream after events with a header of %d", revision, r.newest)
 	}
 	for _, t := range r.open {
 		if r.loose && r.cancelAsked(t, sent) {
@@ -218,7 +214,7 @@ func (r *reading) promised(resp *pb.WatchResponse, sent int) {
 	}
 }
 
-// cancelAsked reports whether a watch's cancel was among the requests sent.
+// cancelAsked reports whether a cancel of the watch was among the requests sent.
 func (r *reading) cancelAsked(t *told, sent int) bool {
 	for _, q := range r.requests[t.index:sent] {
 		if c := q.GetCancelRequest(); c != nil && r.open[c.GetWatchId()] == t {
@@ -235,23 +231,23 @@ func (r *reading) promise(t *told, revision int64) {
 	t.queue = append(t.queue, said{promise: revision})
 }
 
-// news sorts events and progress of one watch.
+// news processes events and progress of one watch.
 func (r *reading) news(resp *pb.WatchResponse) {
 	t, h := r.open[resp.GetWatchId()], resp.GetHeader().GetRevision()
 	if t == nil || t.ended {
-		r.complain(nil, "told about a watch that is not open: %s", shorten(oneLine(resp)))
+		r.complain(nil, "response for a watch that is not open: %s", shorten(oneLine(resp)))
 		return
 	}
 	if resp.GetCompactRevision() != 0 || resp.GetCancelReason() != "" {
 		r.complain(t, "fields of a cancel: %s", shorten(oneLine(resp)))
 	}
 	if h < t.header {
-		r.complain(t, "header at %d behind %d", h, t.header)
+		r.complain(t, "header at %d after %d", h, t.header)
 	}
 	t.header = h
 	if len(resp.GetEvents()) == 0 {
 		if !t.request.GetProgressNotify() {
-			r.complain(t, "progress %d that it did not ask for", h)
+			r.complain(t, "progress %d without a request", h)
 		}
 		t.notified = h
 		r.promise(t, h)
@@ -259,11 +255,11 @@ func (r *reading) news(resp *pb.WatchResponse) {
 	}
 	for _, e := range resp.GetEvents() {
 		if e.GetKv().GetModRevision() > h {
-			r.complain(t, "an event of %d under a header of %d", e.GetKv().GetModRevision(), h)
+			r.complain(t, "an event of %d with a header of %d", e.GetKv().GetModRevision(), h)
 		}
 	}
 	if resp.GetFragment() && !t.request.GetFragment() {
-		r.complain(t, "a fragment that it did not ask for")
+		r.complain(t, "a fragment without a request")
 	}
 	if size := proto.Size(resp); t.request.GetFragment() && len(resp.GetEvents()) > 1 && size >= fragmentBytes && !r.loose {
 		r.complain(t, "%d bytes in one response, though fragments end at %d", size, fragmentBytes)
@@ -280,7 +276,7 @@ func (r *reading) news(resp *pb.WatchResponse) {
 // fragmentBytes is etcd's --max-request-bytes and its allowance for overhead.
 const fragmentBytes = 3<<19 + 512<<10
 
-// judge compares the responses so far with the truth, which is known up to some revision.
+// judge compares the responses so far with the truth, which is complete up to the revision known.
 func (r *reading) judge(tr *truth, compacted, known int64) {
 	for _, t := range r.all {
 		if t != nil && !t.broken {
@@ -293,7 +289,7 @@ func (r *reading) judgeWatch(t *told, tr *truth, compacted, known int64) {
 	for len(t.queue) > 0 && !t.broken {
 		s := t.queue[0]
 		if newest := max(s.promise, t.header); newest > known {
-			r.complain(t, "told of revision %d, the newest is %d", newest, known)
+			r.complain(t, "events of revision %d, the newest is %d", newest, known)
 			return
 		}
 		t.queue = t.queue[1:]
@@ -313,10 +309,10 @@ func (r *reading) judgeWatch(t *told, tr *truth, compacted, known int64) {
 	}
 }
 
-// judgePromise: nothing up to the revision is still to come.
+// judgePromise checks that all events up to a revision have arrived.
 func (r *reading) judgePromise(t *told, tr *truth, revision int64) {
 	if r.loose {
-		return // it may promise before the first events of a watch just created
+		return // progress may precede the first events of a new watch
 	}
 	if missing := t.missing(tr, revision); missing != nil {
 		r.complain(t, "progress %d, though it was not told of %d: %s", revision, missing.revision, shorten(oneLine(missing.events[0])))
@@ -324,8 +320,7 @@ func (r *reading) judgePromise(t *told, tr *truth, revision int64) {
 	t.last, t.begun = max(t.last, revision), true
 }
 
-// missing returns the first batch up to a revision that the watch should have
-// received, or nil.
+// missing returns the first batch up to a revision that the watch lacks, or nil.
 func (t *told) missing(tr *truth, upTo int64) *batch {
 	for _, b := range tr.since(t.last + 1) {
 		if b.revision > upTo {
@@ -342,15 +337,15 @@ func (t *told) missing(tr *truth, upTo int64) *batch {
 func (r *reading) judgeBatch(t *told, tr *truth, compacted int64, events []*mvccpb.Event) {
 	rev := events[0].GetKv().GetModRevision()
 	if !t.begun && rev <= t.last && rev > t.low {
-		t.last = rev - 1 // so it began there
+		t.last = rev - 1 // so the watch began there
 	}
 	t.begun = true
 	if rev <= t.last {
-		r.complain(t, "told of revision %d behind %d: %s", rev, t.last, shorten(oneLine(events[0])))
+		r.complain(t, "events of revision %d after %d: %s", rev, t.last, shorten(oneLine(events[0])))
 		return
 	}
 	if missing := t.missing(tr, rev-1); missing != nil {
-		r.complain(t, "told of revision %d, but not of %d: %s", rev, missing.revision, shorten(oneLine(missing.events[0])))
+		r.complain(t, "events of revision %d, but not of %d: %s", rev, missing.revision, shorten(oneLine(missing.events[0])))
 		return
 	}
 	t.last = rev
@@ -358,7 +353,7 @@ func (r *reading) judgeBatch(t *told, tr *truth, compacted int64, events []*mvcc
 	if since := tr.since(rev); len(since) > 0 && since[0].revision == rev {
 		want = t.wish.of(since[0])
 	}
-	if !r.loose { // events of several shards come shard by shard
+	if !r.loose { // events of several shards arrive shard by shard
 		want, events = r.byShard(want), r.byShard(events)
 	}
 	if len(want) != len(events) {
@@ -369,7 +364,7 @@ func (r *reading) judgeBatch(t *told, tr *truth, compacted int64, events []*mvcc
 		if proto.Equal(want[i], e) {
 			continue
 		}
-		// etcd may have compacted the previous value, and then leaves it out.
+		// etcd leaves out a previous value that it has compacted.
 		if gone := r.loose || rev-1 < compacted; gone && e.GetPrevKv() == nil && sameEvent(want[i], e) {
 			continue
 		}
@@ -377,7 +372,7 @@ func (r *reading) judgeBatch(t *told, tr *truth, compacted int64, events []*mvcc
 	}
 }
 
-// byShard orders events by their shards, and leaves those of one in order.
+// byShard orders events by their shards, and keeps the order within each.
 func (r *reading) byShard(events []*mvccpb.Event) []*mvccpb.Event {
 	if len(r.cuts) == 0 || len(events) < 2 {
 		return events
@@ -391,8 +386,8 @@ func (r *reading) byShard(events []*mvccpb.Event) []*mvccpb.Event {
 	return events
 }
 
-// complete returns nil when every open watch has received all events up to a
-// revision, and otherwise the first missing one. Those that are gone need not be complete.
+// complete returns nil if every open watch has received all events up to a revision, and otherwise
+// the first missing one. Watches in gone need not be complete.
 func (r *reading) complete(tr *truth, revision int64, gone map[int]bool) error {
 	for i, t := range r.all {
 		if t == nil || t.broken || t.ended || gone[i] {
@@ -402,7 +397,7 @@ func (r *reading) complete(tr *truth, revision int64, gone map[int]bool) error {
 			return fmt.Errorf("watch {%s}: the last fragment is missing", oneLine(t.request))
 		}
 		if missing := t.missing(tr, revision); missing != nil {
-			return fmt.Errorf("watch {%s}: not told of revision %d: %s", oneLine(t.request), missing.revision, shorten(oneLine(missing.events[0])))
+			return fmt.Errorf("watch {%s}: no events of revision %d: %s", oneLine(t.request), missing.revision, shorten(oneLine(missing.events[0])))
 		}
 		t.last, t.begun = max(t.last, revision), true
 	}

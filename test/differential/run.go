@@ -13,55 +13,52 @@ import (
 
 // Sides are the servers under comparison.
 type Sides struct {
-	// Plain is an etcd without a tier, Direct the one behind the tier.
-	// Both are empty, and no other client writes to them.
+	// Plain is an etcd without a tier, Direct the etcd behind the tier. Both are empty, and no
+	// other client writes to them.
 	Plain, Direct *grpc.ClientConn
 	// Through are the nodes of the tier.
 	Through []*grpc.ClientConn
-	// JSON are the same for etcd's JSON API, host:port; nil: it is not asked.
+	// JSON are the same servers for etcd's JSON API, host:port; nil: it is not tested.
 	JSON []string
 	// Behind waits until no watch at the etcd behind the tier lags.
 	Behind func(context.Context) error
-	// Cuts are the keys where shards begin, in order.
+	// Cuts are the start keys of shards, in order.
 	Cuts []string
-	// Root is the password of the user root, where authentication is on. The
-	// other users are the run's.
+	// Root is the password of the user root, if authentication is on. The run creates the other
+	// users.
 	Root string
-	// RightsOnce: Through looks at rights when a watch is created, and never
-	// again, as etcd does.
+	// RightsOnce: Through checks rights only when a watch is created, as etcd does.
 	RightsOnce bool
-	// KeepsEnded: what Through cancels as compacted keeps its ID until the client
-	// cancels it, too, as at etcd.
+	// KeepsEnded: watches that Through cancels as compacted keep their ID until the client cancels
+	// them, as at etcd.
 	KeepsEnded bool
-	// Loose: Through is etcd itself, which takes some liberties that the tier
-	// does not take.
+	// Loose: Through is etcd itself, which has weaker guarantees than the tier.
 	Loose bool
 }
 
 // Config configures a run.
 type Config struct {
-	// Seed decides the requests, unless there is a Script.
+	// Seed selects the requests, unless there is a Script.
 	Seed   uint64
 	Script []byte
 	// Steps is the number of steps.
 	Steps int
 	// Most is the number of differences that end the run; 0: one.
 	Most int
-	// Patience bounds the wait for an expected response; 0: 30 s. It is never used up when all is
-	// well.
+	// Patience bounds the wait for an expected response; 0: 30 s. Correct servers never reach it.
 	Patience time.Duration
 }
 
 // Report is the result of a run.
 type Report struct {
 	Seed uint64
-	// Differences are those that are not meant, in words.
+	// Differences has the unintended differences in words.
 	Differences []string
-	// Tolerated counts those that are, by [Known].
+	// Tolerated counts the intended ones, by [Known].
 	Tolerated map[string]int
 	// Asked counts calls by method, and watches.
 	Asked map[string]int
-	// Events is the number of right events of watches through the tier.
+	// Events is the number of correct events of watches through the tier.
 	Events int
 }
 
@@ -85,14 +82,14 @@ type pair struct {
 	sides    [2]*recorder
 	readings [2]*reading
 	node     int
-	who      int            // whose streams they are
-	half     bool           // we have said that there are no more requests
+	who      int            // the caller of both streams
+	half     bool           // the requests are closed
 	ids      map[int64]bool // in use
-	spoiled  map[int64]bool // cancelled while events came: not used again
-	answers  int            // controls that must come
-	matched  int            // controls that were compared
+	spoiled  map[int64]bool // cancelled with events in flight: not used again
+	answers  int            // required controls
+	matched  int            // compared controls
 	counted  bool           // answers to progress requests are comparable
-	late     int            // requests whose answers are not, and may still come from the tier
+	late     int            // requests whose answers are not, and may still arrive from the tier
 }
 
 const (
@@ -100,8 +97,8 @@ const (
 	through = 1
 )
 
-// Run asks both sides the same, as the dice say, and returns how the answers
-// differ. It fails when it cannot continue.
+// Run sends the same requests to both sides, chosen by dice, and returns the differences of the
+// answers. It fails if it cannot continue.
 func Run(ctx context.Context, sides Sides, cfg Config) (Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -143,7 +140,7 @@ func (r *run) goOn() bool {
 	return r.fatal == nil && r.ctx.Err() == nil && len(r.report.Differences) < r.cfg.Most
 }
 
-// begin empties both etcds, learns where they are, and opens some streams.
+// begin empties both etcds, reads their identity, and opens some streams.
 func (r *run) begin() error {
 	r.valid = true
 	if err := r.logInRoot(); err != nil {
@@ -184,8 +181,8 @@ func (r *run) begin() error {
 	return r.fatal
 }
 
-// level brings both etcds to one revision and compacts them there: all that
-// can be read of is known from then on.
+// level brings both etcds to one revision and compacts them there: from then on, all readable
+// history is known.
 func (r *run) level() error {
 	put := ask("KV.Put", &pb.PutRequest{Key: []byte("/first")})
 	plain, behind := r.call(put, r.Plain), r.call(put, r.Direct)
@@ -199,7 +196,7 @@ func (r *run) level() error {
 			behind = r.call(put, r.Direct)
 		}
 	}
-	// It may have been put more than once: its version is not the same.
+	// It may have been put more than once, so its version differs.
 	remove := ask("KV.DeleteRange", &pb.DeleteRangeRequest{Key: []byte("/first")})
 	r.call(remove, r.Plain)
 	r.ident = headerOf(r.call(remove, r.Direct))
@@ -213,7 +210,7 @@ func (r *run) level() error {
 	return nil
 }
 
-// next does one thing.
+// next runs one step.
 func (r *run) next() {
 	r.valid = r.IntN(10) > 0
 	choose(
@@ -240,7 +237,7 @@ func (r *run) next() {
 	)
 }
 
-// differ notes a difference.
+// differ records a difference.
 func (r *run) differ(format string, args ...any) {
 	what := fmt.Sprintf(format, args...)
 	r.report.Differences = append(r.report.Differences, fmt.Sprintf("seed %d, step %d, revision %d, compacted %d: %s", r.cfg.Seed, r.step, r.revision, r.compacted, what))

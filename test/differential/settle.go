@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// await waits until both sides have answered all requests of a stream that
-// have an answer, compares the answers, and learns which watches there are.
+// await waits until both sides have answered all requests of a stream that have an answer, compares
+// the answers, and records the existing watches.
 func (r *run) await(p *pair) {
 	r.until("all requests of a stream are answered", func() error {
 		r.readPair(p)
@@ -55,9 +55,8 @@ func (r *run) await(p *pair) {
 	}
 }
 
-// duringStorm reports whether the nth answer came to a request that was sent
-// while others wrote. It errs on the side of yes: a cancel has no place of its
-// own in the order of answers.
+// duringStorm reports whether the nth answer may be for a request during concurrent writes. It errs
+// towards true: a cancel has no fixed place in the order of answers.
 func (r *run) duringStorm(p *pair, n int) bool {
 	if c := p.readings[direct].controls[n]; c.GetCreated() {
 		created := 0
@@ -82,7 +81,7 @@ func (r *run) lastRequests(p *pair) string {
 	return s
 }
 
-// readPair sorts and judges the responses to both sides of a stream.
+// readPair processes and judges the responses to both sides of a stream.
 func (r *run) readPair(p *pair) {
 	for side, rec := range p.sides {
 		reading := p.readings[side]
@@ -103,15 +102,15 @@ func (r *run) readPair(p *pair) {
 				r.differ("%s\nnode %d, last requests %s", c, p.node, r.lastRequests(p))
 			}
 		} else if r.fatal == nil {
-			// Then nothing that is compared with it means anything.
+			// Comparisons with it are then meaningless.
 			r.fatal = fmt.Errorf("etcd itself is not as expected: %s\nlast requests %s", reading.complaints, r.lastRequests(p))
 		}
 		reading.complaints = nil
 	}
 }
 
-// until waits until a condition holds, and checks it with each response of the streams. A
-// missing response is a difference.
+// until waits for a condition, and checks it after each response of the streams. A missing response
+// is a difference.
 func (r *run) until(what string, ok func() error, pairs ...*pair) {
 	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.Patience)
 	defer cancel()
@@ -119,7 +118,7 @@ func (r *run) until(what string, ok func() error, pairs ...*pair) {
 		var bells []<-chan struct{}
 		for _, p := range pairs {
 			for side, rec := range p.sides {
-				// The bell of unread responses has rung already: look again.
+				// The bell of unread responses has already rung: look again.
 				told, _, next, _ := rec.from(p.readings[side].at)
 				if len(told) > 0 {
 					r.readPair(p)
@@ -144,9 +143,9 @@ func (r *run) until(what string, ok func() error, pairs ...*pair) {
 	}
 }
 
-// poll asks again and again until something is so.
+// poll checks a condition repeatedly until it holds.
 func (r *run) poll(what string, ok func() error) {
-	for end := time.Now().Add(r.cfg.Patience); r.fatal == nil; time.Sleep(20 * time.Millisecond) { // between two looks
+	for end := time.Now().Add(r.cfg.Patience); r.fatal == nil; time.Sleep(20 * time.Millisecond) { // between two checks
 		err := ok()
 		if err == nil || r.ctx.Err() != nil {
 			return
@@ -158,7 +157,7 @@ func (r *run) poll(what string, ok func() error) {
 	}
 }
 
-// wait returns when one of the bells rings, or with an error when ctx ends.
+// wait returns when one of the bells rings. It fails when ctx ends.
 func wait(ctx context.Context, bells []<-chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -175,24 +174,24 @@ func wait(ctx context.Context, bells []<-chan struct{}) error {
 	select {
 	case <-rung:
 		return nil
-	case <-time.After(time.Second): // no bell rings for a judgement
+	case <-time.After(time.Second): // judgements ring no bell
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// pairSettled returns the missing responses of a stream.
+// pairSettled returns an error that names a missing response of a stream.
 func (r *run) pairSettled(p *pair) error {
 	r.readPair(p)
-	gone := map[int]bool{} // cancelled as compacted, or going to be
+	gone := map[int]bool{} // cancelled as compacted, now or soon
 	for i, d := range p.readings[direct].all {
 		t := at(p.readings[through].all, i)
 		if d == nil || t == nil || d.broken || t.broken {
 			continue
 		}
 		gone[i] = d.compacted != nil
-		// etcd cancels what starts below the compact revision within a moment.
+		// etcd cancels watches from below the compact revision within a moment.
 		if !d.ended && d.doomed() {
 			return fmt.Errorf("%s: watch {%s} is not cancelled", p.readings[direct].who, oneLine(d.request))
 		}
@@ -216,8 +215,8 @@ func at(all []*told, i int) *told {
 	return nil
 }
 
-// settle waits until every watch on both sides has received all events, and
-// compares their ends.
+// settle waits until every watch on both sides has received all events, and compares the ends of
+// watches.
 func (r *run) settle() {
 	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.Patience)
 	defer cancel()
@@ -236,8 +235,8 @@ func (r *run) settle() {
 	}
 }
 
-// forgetEnded cancels at etcd the watches that were cancelled as compacted: in
-// the tier, they are gone already.
+// forgetEnded cancels at etcd the watches that were cancelled as compacted: the tier has already
+// removed them.
 func (r *run) forgetEnded(p *pair) {
 	d := p.readings[direct]
 	for _, id := range keysOf(p.ids) {
@@ -248,7 +247,7 @@ func (r *run) forgetEnded(p *pair) {
 	}
 }
 
-// cancelDirect cancels at etcd a watch that is gone in the tier.
+// cancelDirect cancels at etcd a watch that no longer exists in the tier.
 func (r *run) cancelDirect(p *pair, id int64) {
 	d := p.readings[direct]
 	n := len(d.controls)
@@ -265,7 +264,7 @@ func (r *run) cancelDirect(p *pair, id int64) {
 	delete(p.ids, id)
 }
 
-// compareEnds compares which watches were cancelled as compacted, and how.
+// compareEnds compares the cancels of watches as compacted.
 func (r *run) compareEnds(p *pair) {
 	for i, d := range p.readings[direct].all {
 		t := at(p.readings[through].all, i)

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// leaseStep does something about leases.
+// leaseStep runs a step with leases.
 func (r *run) leaseStep() {
 	id := pick[int64](r, 0, -1, 12345)
 	if len(r.leases) > 0 && r.IntN(5) > 0 {
@@ -21,7 +21,7 @@ func (r *run) leaseStep() {
 		choice{3, func() {
 			r.write(ask("Lease.LeaseGrant", &pb.LeaseGrantRequest{ID: 1 + int64(r.IntN(30)), TTL: 3600 + int64(r.IntN(1000))}))
 		}},
-		choice{1, func() { // TTLs that etcd refuses or raises: it must not end while we look
+		choice{1, func() { // TTLs that etcd refuses or raises: the lease must not expire during a comparison
 			grant := &pb.LeaseGrantRequest{ID: pick[int64](r, 77, -5), TTL: pick[int64](r, 0, -1, 1, 9_000_000_001, 9_000_000_000)}
 			if a := r.write(ask("Lease.LeaseGrant", grant)); a.end == nil {
 				r.writeAs(ask("Lease.LeaseRevoke", &pb.LeaseRevokeRequest{ID: grant.ID}), 0)
@@ -43,7 +43,7 @@ func (r *run) leaseStep() {
 	)
 }
 
-// compactStep compacts. A watch that is behind then would be a race at etcd.
+// compactStep compacts. A lagging watch would then be a race at etcd.
 func (r *run) compactStep() {
 	r.settle()
 	if err := r.Behind(r.ctx); err != nil {
@@ -54,11 +54,11 @@ func (r *run) compactStep() {
 	r.truth.forget(r.compacted)
 }
 
-// oddStep sends requests that no client of etcd would send.
+// oddStep sends requests that no normal client sends.
 func (r *run) oddStep() {
 	choose(
 		r.dice,
-		choice{2, func() { // too large for a request, or for gRPC
+		choice{2, func() { // too large for a request or for gRPC
 			value := []byte(strings.Repeat("x", pick(r, 3<<19-100, 3<<19, 3<<19+1000, 2<<20-30, 2<<20, 3<<20)))
 			r.write(ask("KV.Put", &pb.PutRequest{Key: r.key(), Value: value}))
 		}},
@@ -68,7 +68,7 @@ func (r *run) oddStep() {
 		choice{4, func() {
 			method := pick(r, "KV.Range", "KV.RangeStream", "KV.Put", "KV.Txn", "KV.Compact", "Lease.LeaseGrant", "Watch.Nothing", "Nobody.Nothing", "Cluster.MemberList")
 			if method == "KV.RangeStream" {
-				return // not one message
+				return // not a single message
 			}
 			r.garbage(method)
 		}},
@@ -83,7 +83,7 @@ func (r *run) oddStep() {
 	)
 }
 
-// deep returns a transaction in a transaction and so on.
+// deep returns n nested transactions.
 func deep(n int) *pb.TxnRequest {
 	r := &pb.TxnRequest{}
 	for range n {
@@ -92,9 +92,9 @@ func deep(n int) *pb.TxnRequest {
 	return r
 }
 
-// garbage sends bytes that are no message: only the end is compared.
+// garbage sends invalid bytes; only the ends of the calls are compared.
 func (r *run) garbage(method string) {
-	q := question{method: "etcdserverpb." + method, raw: []byte{7}} // there is no such wire type
+	q := question{method: "etcdserverpb." + method, raw: []byte{7}} // an invalid wire type
 	for range r.IntN(12) {
 		q.raw = append(q.raw, byte(r.IntN(256)))
 	}
@@ -142,8 +142,8 @@ func (r *run) otherStep() {
 	)
 }
 
-// lockStep uses etcd's lock and election services: there is no other client, so
-// that none has to wait.
+// lockStep uses etcd's lock and election services. There is no other client, so no call has to
+// wait.
 func (r *run) lockStep() {
 	const lease = 99
 	name := []byte(pick(r, "/a/lock", "/c/lock", "x", "y"))
@@ -162,10 +162,10 @@ func (r *run) lockStep() {
 		root("v3electionpb.Election.Proclaim", &v3electionpb.ProclaimRequest{Leader: won.GetLeader(), Value: r.value()})
 		root("v3electionpb.Election.Resign", &v3electionpb.ResignRequest{Leader: won.GetLeader()})
 	case 2:
-		if oneIn(r, 4) { // of all keys that begin with "/", which only this may ask for: the others would wait
+		if oneIn(r, 4) { // all keys that begin with "/", with this name only: other names would wait
 			name = nil
 		}
-		root("v3lockpb.Lock.Lock", &v3lockpb.LockRequest{Name: name, Lease: 98}) // there is no such lease
+		root("v3lockpb.Lock.Lock", &v3lockpb.LockRequest{Name: name, Lease: 98}) // the lease does not exist
 		root("v3electionpb.Election.Leader", &v3electionpb.LeaderRequest{Name: name})
 		root("v3electionpb.Election.Resign", &v3electionpb.ResignRequest{Leader: &v3electionpb.LeaderKey{Name: name, Key: r.key(), Rev: 5, Lease: lease}})
 	}

@@ -4,8 +4,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// storm writes while it reads and watches. Each answer is compared with
-// etcd's answer at its revision.
+// storm reads and watches during writes. It compares each answer with etcd's answer at its
+// revision.
 func (r *run) storm() {
 	r.valid = true
 	var writes []question
@@ -32,7 +32,7 @@ func (r *run) storm() {
 		p.counted = false
 	}
 	written := 0
-	// hear takes the outcomes that have arrived: the acknowledged writes.
+	// hear handles the available outcomes: the acknowledged writes.
 	hear := func(wait bool) {
 		for written < len(writes) {
 			var o outcome
@@ -64,7 +64,7 @@ func (r *run) storm() {
 	r.settle()
 }
 
-// readDuring reads through a node while others write.
+// readDuring reads through a node during writes.
 func (r *run) readDuring(q question) {
 	q.who = r.someone()
 	req := q.sent[0].(*pb.RangeRequest)

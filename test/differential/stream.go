@@ -14,15 +14,15 @@ type recorder struct {
 	stream pb.Watch_WatchClient
 	stop   context.CancelFunc
 	told   []*pb.WatchResponse // guarded by mu
-	// sent is the number of requests sent before each of told came: a promise
-	// counts for earlier requests.
+	// sent is the number of requests sent before each element of told arrived: progress covers
+	// earlier requests.
 	sent  []int // guarded by mu
 	count int   // guarded by mu; requests sent
 	err   error // guarded by mu; how it ended
 	ended chan struct{}
 }
 
-// record opens a watch stream. It ends with ctx, or by close.
+// record opens a watch stream. It ends with ctx or by close.
 func record(ctx context.Context, cc grpc.ClientConnInterface) (*recorder, error) {
 	ctx, stop := context.WithCancel(ctx)
 	s, err := pb.NewWatchClient(cc).Watch(ctx)
@@ -64,8 +64,8 @@ func (r *recorder) close() {
 	<-r.ended
 }
 
-// from returns the responses from a position on, with how many requests had been sent by then, and
-// how the stream ended. next is closed by the next change.
+// from returns the responses from a position on, with the number of requests sent before each, and
+// the end of the stream. next is closed by the next change.
 func (r *recorder) from(at int) (told []*pb.WatchResponse, sent []int, next <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -27,17 +27,16 @@ type TierConfig struct {
 	Dir string
 	// Binary is cachenode's path; empty: it is built.
 	Binary string
-	// Shards and Replicas are those of the cluster; 0: 8 shards on 2 of the
-	// three nodes, so that every node has to ask others.
+	// Shards and Replicas configure the cluster; 0: 8 shards on 2 of the three nodes, so that every
+	// node has to forward some requests.
 	Shards, Replicas int
 	// Auth turns on authentication at both etcds.
 	Auth bool
-	// Args are further arguments of every node.
+	// Args are additional arguments of every node.
 	Args []string
 }
 
-// Tier is an etcd behind three cache nodes, and a plain one beside it, each a
-// process of its own.
+// Tier is an etcd behind three cache nodes, and a separate plain etcd, all as processes.
 type Tier struct {
 	Sides
 	Nodes *nodetest.Cluster
@@ -70,12 +69,11 @@ func (l *lastWords) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// often is the interval of progress notifications to quiet watches, by etcd and by
-// nodes.
+// often is the interval of progress notifications to idle watches, from etcd and from nodes.
 const often = "200ms"
 
-// StartTier starts it all and returns when it serves and every shard is at
-// its target nodes.
+// StartTier starts all processes and returns when they serve and every shard is at its target
+// nodes.
 func StartTier(ctx context.Context, cfg TierConfig) (t *Tier, err error) {
 	if cfg.Shards == 0 {
 		cfg.Shards, cfg.Replicas = 8, 2
@@ -148,8 +146,8 @@ func StartTier(ctx context.Context, cfg TierConfig) (t *Tier, err error) {
 	return t, nil
 }
 
-// EnableAuth turns on authentication at etcds, and returns the password of the user root, which
-// may do everything.
+// EnableAuth turns on authentication at etcds, and returns the password of the user root, which has
+// all rights.
 func EnableAuth(ctx context.Context, etcds ...*grpc.ClientConn) (password string, err error) {
 	const root = "of root"
 	for _, cc := range etcds {
@@ -166,8 +164,7 @@ func EnableAuth(ctx context.Context, etcds ...*grpc.ClientConn) (password string
 	return root, nil
 }
 
-// settle waits until there are all shards on their nodes, and learns where
-// they begin.
+// settle waits until all shards are on their nodes, and reads their start keys.
 func (t *Tier) settle(ctx context.Context, cfg TierConfig) error {
 	as := client.Config{Endpoints: t.Nodes.Endpoints()}
 	if t.Root != "" {
@@ -201,7 +198,7 @@ func (t *Tier) settle(ctx context.Context, cfg TierConfig) error {
 	}
 }
 
-// settled fails unless all shards are loaded where the map has them.
+// settled fails unless all shards are loaded on the nodes of the map.
 func settled(status admin.ClusterStatus, cfg TierConfig) error {
 	if n := len(status.Map.Shards); n != cfg.Shards {
 		return fmt.Errorf("%d shards of %d", n, cfg.Shards)
@@ -232,7 +229,7 @@ func settled(status admin.ClusterStatus, cfg TierConfig) error {
 func (t *Tier) Stop() {
 	for _, cc := range append([]*grpc.ClientConn{t.Plain, t.Direct}, t.Through...) {
 		if cc != nil {
-			_ = cc.Close() // it may be closed
+			_ = cc.Close() // it may already be closed
 		}
 	}
 	if t.Nodes != nil {
@@ -240,12 +237,12 @@ func (t *Tier) Stop() {
 	}
 	for _, e := range []*etcdtest.Process{t.plain, t.Etcd} {
 		if e != nil {
-			_ = e.Kill() // it is gone or as good as
+			_ = e.Kill() // it may already have ended
 		}
 	}
 }
 
-// Dial connects to an etcd or a node, without a bound on answers.
+// Dial connects to an etcd or a node, without a limit on the size of answers.
 func Dial(endpoint string) (*grpc.ClientConn, error) {
 	cc, err := grpc.NewClient(
 		"passthrough:///"+endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -275,7 +272,7 @@ func NoneBehind(endpoint string) func(context.Context) error {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-time.After(10 * time.Millisecond): // between two looks
+			case <-time.After(10 * time.Millisecond): // between two reads
 			}
 		}
 	}

@@ -12,9 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// truth has all events of an etcd, from its own watch of all keys.
-// Previous values are computed here from the changes before, and
-// never taken from a server.
+// truth has all events of an etcd, from a watch of all keys. It computes previous values from
+// earlier changes and never takes them from a server.
 type truth struct {
 	signal
 	batches []batch                     // guarded by mu; revisions strictly increase
@@ -27,11 +26,11 @@ type truth struct {
 type batch struct {
 	revision int64
 	events   []*mvccpb.Event
-	// before are the keys that it changes, as they were before.
+	// before has the changed keys before the batch.
 	before map[string]*mvccpb.KeyValue
 }
 
-// signal is a lock with a door bell.
+// signal is a lock with a channel that reports the next change.
 type signal struct {
 	mu   sync.Mutex
 	bell chan struct{} // guarded by mu; closed by the next change
@@ -45,7 +44,7 @@ func (s *signal) ringLocked() {
 	}
 }
 
-// nextLocked is closed by the next change.
+// nextLocked returns a channel that the next change closes.
 func (s *signal) nextLocked() <-chan struct{} {
 	if s.bell == nil {
 		s.bell = make(chan struct{})
@@ -53,8 +52,7 @@ func (s *signal) nextLocked() <-chan struct{} {
 	return s.bell
 }
 
-// follow watches an etcd from a revision on, which deletes the last key that
-// there is, until ctx ends.
+// follow watches an etcd until ctx ends, from the revision that deletes its last key.
 func follow(ctx context.Context, cc grpc.ClientConnInterface, from int64) (*truth, error) {
 	s, err := pb.NewWatchClient(cc).Watch(ctx)
 	if err != nil {
@@ -104,8 +102,8 @@ func (t *truth) take(events []*mvccpb.Event) error {
 		if _, twice := last.before[key]; !twice {
 			last.before[key] = t.state[key]
 		}
-		// A transaction may put a key and delete it: the previous value is that
-		// before the transaction. A key that it creates has none.
+		// A transaction may put a key and delete it: the previous value is the one before the
+		// transaction. A key that it creates has none.
 		if e.GetType() == mvccpb.Event_DELETE || e.GetKv().GetCreateRevision() != rev {
 			e.PrevKv = last.before[key]
 		}
@@ -120,8 +118,7 @@ func (t *truth) take(events []*mvccpb.Event) error {
 	return nil
 }
 
-// reach waits until the truth is known up to a revision that something
-// happened at.
+// reach waits until the truth includes a revision, which must have events.
 func (t *truth) reach(ctx context.Context, revision int64) error {
 	for {
 		t.mu.Lock()
@@ -141,7 +138,7 @@ func (t *truth) reach(ctx context.Context, revision int64) error {
 	}
 }
 
-// since returns the batches at and after a revision. They do not change.
+// since returns the batches at and after a revision. They are immutable.
 func (t *truth) since(revision int64) []batch {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -159,7 +156,7 @@ func (t *truth) forget(revision int64) {
 
 // wish is the request of a watch.
 type wish struct {
-	key, end         string // as etcd reads them: end "" is a single key, "\x00" has no end
+	key, end         string // in etcd's form: end "" is a single key, "\x00" has no end
 	prev             bool
 	noPuts, noDelets bool
 }

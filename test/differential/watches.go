@@ -41,7 +41,7 @@ func (p *pair) close() {
 
 func (r *run) somePair() *pair { return pick(r, r.streams...) }
 
-// send sends the same on both streams. storm: others write meanwhile.
+// send sends the same request on both streams. storm: during concurrent writes.
 func (r *run) send(p *pair, req *pb.WatchRequest, storm bool) {
 	q := request{WatchRequest: req, low: r.revision, high: r.revision, compacted: r.compacted}
 	if storm {
@@ -63,13 +63,13 @@ func cancelOf(id int64) *pb.WatchRequest {
 	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}}
 }
 
-// watchOf asks for a watch, unless nothing can be asked any more.
+// watchOf creates a watch, unless the stream takes no more requests.
 func (r *run) watchOf(p *pair, req *pb.WatchCreateRequest) bool {
 	return r.createWatch(p, req, false)
 }
 
-// unclear reports whether a watch has been or is about to be cancelled as
-// compacted, so that its ID is in use at etcd and not in the tier.
+// unclear reports whether a watch has been or is about to be cancelled as compacted: its ID is in
+// use at etcd and not in the tier.
 func (r *run) unclear(p *pair, id int64) bool {
 	w := p.readings[direct].open[id]
 	return w != nil && w.doomed() && (w.compacted == nil || !r.KeepsEnded)
@@ -91,8 +91,7 @@ func (r *run) createWatch(p *pair, req *pb.WatchCreateRequest, storm bool) bool 
 	return true
 }
 
-// watchRequests creates and cancels some watches on a stream. storm: others
-// write meanwhile.
+// watchRequests creates and cancels some watches on a stream. storm: during concurrent writes.
 func (r *run) watchRequests(storm bool) {
 	p := r.somePair()
 	if p.half {
@@ -104,7 +103,7 @@ func (r *run) watchRequests(storm bool) {
 			req := r.watch(keysOf(p.ids))
 			r.createWatch(p, req, storm)
 			if start := req.GetStartRevision(); start > 0 && start < r.compacted {
-				break // its ID is in use, and then it is not: see endedIsGone
+				break // its ID is in use only at times: see endedIsGone
 			}
 			continue
 		}
@@ -127,7 +126,7 @@ func (r *run) watchRequests(storm bool) {
 		}
 		r.send(p, cancelOf(id), storm)
 	}
-	if oneIn(r, 6) { // while watches are being created
+	if oneIn(r, 6) { // during the creation of watches
 		r.strayProgress(p)
 	}
 	if oneIn(r, 10) { // an empty request
@@ -153,8 +152,8 @@ func (r *run) sendProgress(p *pair) bool {
 	return true
 }
 
-// strayProgress asks for progress while a client writes or watches are being
-// created: which of the two answers, and when, is a matter of luck.
+// strayProgress requests progress during writes or creations of watches: the answering side and the
+// time are arbitrary.
 func (r *run) strayProgress(p *pair) {
 	if r.sendProgress(p) {
 		p.counted = false
@@ -162,8 +161,8 @@ func (r *run) strayProgress(p *pair) {
 	}
 }
 
-// progressStep asks for progress, and expects it of the tier when etcd gives
-// it, once and at the revision of now.
+// progressStep requests progress, and expects it from the tier if etcd reports it, once and at the
+// current revision.
 func (r *run) progressStep() {
 	p := r.somePair()
 	if p.half {
@@ -209,7 +208,7 @@ func (r *run) progressStep() {
 		}
 	}
 	if extra := len(t.progress) - len(d.progress); p.counted && extra > 0 && extra <= p.late && within(d.progress, t.progress) {
-		// Those that etcd has dropped, or has answered before.
+		// Answers that etcd has dropped, or sent earlier.
 		p.late -= extra
 		t.progress = slices.Clone(d.progress)
 	}
@@ -219,7 +218,7 @@ func (r *run) progressStep() {
 	}
 }
 
-// within reports whether all of some is in all, in this order.
+// within reports whether some is a subsequence of all.
 func within(some, all []int64) bool {
 	for _, x := range all {
 		if len(some) > 0 && some[0] == x {
@@ -236,8 +235,7 @@ func openOnes(d *reading) (s string) {
 	return s
 }
 
-// notifyStep waits until both sides have notified a quiet watch, which asked for it,
-// of its progress.
+// notifyStep waits until both sides have sent a requested progress notification to an idle watch.
 func (r *run) notifyStep() {
 	p := r.somePair()
 	r.settle()
@@ -249,7 +247,7 @@ func (r *run) notifyStep() {
 		r.until("a notification of progress", func() error {
 			for side, told := range []*told{d, t} {
 				if told.notified != r.revision {
-					return fmt.Errorf("%s: watch {%s} is told of %d, not %d", p.readings[side].who, oneLine(told.request), told.notified, r.revision)
+					return fmt.Errorf("%s: watch {%s} got progress %d, not %d", p.readings[side].who, oneLine(told.request), told.notified, r.revision)
 				}
 			}
 			return nil
@@ -257,7 +255,7 @@ func (r *run) notifyStep() {
 	}
 }
 
-// streamStep ends a stream, or our side of it, or opens another one.
+// streamStep ends a stream, closes its requests, or opens another one.
 func (r *run) streamStep() {
 	switch {
 	case len(r.streams) < 3 || len(r.streams) < 6 && oneIn(r, 2):

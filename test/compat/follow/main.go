@@ -1,6 +1,5 @@
-// Command follow is what docs/tour.md shows: a program on etcd's own client that
-// lists a prefix and follows it. It was written for etcd and does not know of
-// Shardwatch.
+// Command follow is the example of docs/tour.md: a program that lists and follows a prefix with
+// etcd's own client. It was written for etcd and contains nothing specific to Shardwatch.
 package main
 
 import (

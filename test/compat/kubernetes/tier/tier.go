@@ -1,5 +1,5 @@
-// Package tier runs cache nodes before an etcd, each in a process of its own,
-// for tests that must not depend on the module of the nodes.
+// Package tier runs cache nodes in front of an etcd, each in a separate process, for tests that
+// must not depend on the module of the nodes.
 //
 // Read [Start] first. A node never outlives the process that started it.
 package tier
@@ -31,21 +31,21 @@ type Config struct {
 	Dir string
 	// Etcd is the URL of etcd's clients. Required.
 	Etcd string
-	// Args are further arguments of every node.
+	// Args are additional arguments of every node.
 	Args []string
 }
 
 // size is the number of nodes of a usual cluster.
 const size = 3
 
-// Tier is three nodes that found each other.
+// Tier is a cluster of three nodes.
 type Tier struct {
 	Nodes []*Node
 }
 
 // Node is one cache node. Its methods belong to one goroutine.
 type Node struct {
-	// Client and HTTP are host:port. They stay over restarts.
+	// Client and HTTP are host:port. Restarts keep them.
 	Client, HTTP string
 
 	cmd  func() *exec.Cmd
@@ -56,7 +56,7 @@ type Node struct {
 // life is one run of the process.
 type life struct {
 	cmd   *exec.Cmd
-	ended chan struct{} // closed once it is gone
+	ended chan struct{} // closed once it has ended
 }
 
 // Start returns when all nodes are ready. Stop ends them.
@@ -106,7 +106,7 @@ func (g *Tier) Stop() {
 	}
 }
 
-// WaitReady waits until all nodes say that they are ready.
+// WaitReady waits until all nodes report that they are ready.
 func (g *Tier) WaitReady(ctx context.Context) error {
 	for _, n := range g.Nodes {
 		if err := n.waitReady(ctx); err != nil {
@@ -120,7 +120,7 @@ func (g *Tier) WaitReady(ctx context.Context) error {
 func (g *Tier) Endpoints(scheme string) []string {
 	var urls []string
 	for _, n := range g.Nodes {
-		// By name, as certificates of tests have it.
+		// By name, as in the certificates of tests.
 		urls = append(urls, scheme+"://"+strings.Replace(n.Client, "127.0.0.1", "localhost", 1))
 	}
 	return urls
@@ -139,7 +139,7 @@ func (g *Tier) Logs(bytes int) string {
 	return b.String()
 }
 
-// Start starts a node, on the data it has.
+// Start starts a node with its existing data.
 func (n *Node) Start() error {
 	out, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -154,7 +154,7 @@ func (n *Node) Start() error {
 		err := run.cmd.Start()
 		begun <- err
 		if err == nil {
-			_ = run.cmd.Wait() // its log says why
+			_ = run.cmd.Wait() // its log has the reason
 			close(run.ended)
 		}
 	}()
@@ -165,18 +165,18 @@ func (n *Node) Start() error {
 	return nil
 }
 
-// Lasting makes the kernel kill a process that is about to be started when this
-// one dies. The calling goroutine starts it, waits for it, and returns: the
-// kernel goes by the thread.
+// Lasting makes the kernel kill a process that is about to be started when this process dies. The
+// calling goroutine must start the process, wait for it, and then return: the kernel watches the
+// thread.
 func Lasting(cmd *exec.Cmd) {
 	runtime.LockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// Kill ends a node with SIGKILL and returns once it is gone.
+// Kill ends a node with SIGKILL and returns once the process has ended.
 func (n *Node) Kill() { n.end(syscall.SIGKILL) }
 
-// Drain ends a node with SIGTERM, as operators do, and returns once it is gone.
+// Drain ends a node with SIGTERM, as operators do, and returns once the process has ended.
 func (n *Node) Drain() { n.end(syscall.SIGTERM) }
 
 func (n *Node) end(signal os.Signal) {
@@ -195,7 +195,7 @@ func (n *Node) waitReady(ctx context.Context) error {
 			return nil
 		}
 		if n.live == nil {
-			return fmt.Errorf("%s does not run", n.log)
+			return fmt.Errorf("%s is not running", n.log)
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
@@ -207,7 +207,7 @@ func (n *Node) waitReady(ctx context.Context) error {
 	}
 }
 
-// Answers asks for a page and fails unless it is there.
+// Answers requests a page and fails unless the status is 200.
 func Answers(ctx context.Context, client *http.Client, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -227,9 +227,8 @@ func Answers(ctx context.Context, client *http.Client, url string) error {
 	return err
 }
 
-// FreeAddrs returns addresses on loopback that are free for TCP and UDP. They
-// are below the ports of outgoing connections, so that a killed process finds
-// its own free when it restarts.
+// FreeAddrs returns addresses on loopback that are free for TCP and UDP. They are below the ports
+// of outgoing connections, so that a killed process finds its own addresses free when it restarts.
 func FreeAddrs(n int) ([]string, error) {
 	var out []string
 	for range 10_000 {

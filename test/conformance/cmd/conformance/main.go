@@ -27,7 +27,7 @@ Usage:
   go run ./test/conformance/cmd/conformance [flags] -- COMMAND [ARG...]
 
 Examples:
-  # What a client must do
+  # The rules for clients
   go run ./test/conformance/cmd/conformance --list
 
   # Two cases, with the Python client
@@ -35,7 +35,7 @@ Examples:
 
 Flags:
 %s
-Exit codes: 0 the client keeps to each rule, 1 it does not, 2 wrong flags.
+Exit codes: 0 the client follows each rule, 1 it does not, 2 wrong flags.
 `
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -45,7 +45,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	list := flags.Bool("list", false, "print the cases and their rules for clients")
 	asJSON := flags.Bool("json", false, "print a line of JSON for each case")
 	only := flags.StringSlice("only", nil, "run these cases only")
-	limit := flags.Duration("timeout", 30*time.Second, "time that a case may take")
+	limit := flags.Duration("timeout", 30*time.Second, "`timeout` of each case")
 	flags.SetOutput(io.Discard)
 	switch err := flags.Parse(args); {
 	case errors.Is(err, pflag.ErrHelp):
@@ -78,7 +78,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// report prints a case, and its result if it was run.
+// report prints a case, and its result if it ran.
 func report(to io.Writer, c conformance.Case, ran bool, err error, asJSON bool) {
 	out := struct {
 		conformance.Case
