@@ -1,6 +1,6 @@
-// Command catchup compares the cost of ways to bring a client up to date that was
-// away for long: from etcd, by a list or by replaying its log, and from cache
-// nodes, by the changes or by the whole state. See bench/README.md.
+// Command catchup compares the cost of ways to bring a client up to date after a long absence: from
+// etcd, by a list or by replaying its log, and from cache nodes, by the changes or by the whole
+// state. See bench/README.md.
 package main
 
 import (
@@ -16,16 +16,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const usage = `catchup brings clients up to date that were away for many revisions, which
-changed few of many keys, and prints what that costs: bytes on the wire and CPU
-time of the servers, for each way there is. Every client checks that it has
-learned of each changed key and each deleted one.
+const usage = `catchup brings clients up to date that missed many revisions, which
+changed few of many keys, and prints the cost: bytes on the wire and CPU
+time of the servers, for each way. Every client checks that it has
+received each changed and each deleted key.
 
 Usage:
   go run ./bench/catchup [flags]
 
 Examples:
-  # 100,000 revisions over 1,000,000 keys of which 1,000 changed
+  # 100,000 revisions over 1,000,000 keys, of which 1,000 changed
   go run ./bench/catchup
 
   # On a small machine
@@ -62,7 +62,7 @@ func (c *config) validate() error {
 		}
 	}
 	if c.changed > c.keys {
-		errs = append(errs, fmt.Errorf("--changed %d: there are %d --keys only", c.changed, c.keys))
+		errs = append(errs, fmt.Errorf("--changed %d: more than the %d --keys", c.changed, c.keys))
 	}
 	for _, n := range c.clients {
 		if n < 1 {
@@ -79,12 +79,12 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("catchup", pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.SortFlags = false
-	flags.IntVar(&cfg.keys, "keys", cfg.keys, "`keys` that there are")
-	flags.IntVar(&cfg.valueSize, "value-size", cfg.valueSize, "`bytes` of a key's value")
-	flags.IntVar(&cfg.changed, "changed", cfg.changed, "`keys` that change while the clients are away; one in a hundred of them is deleted")
-	flags.IntVar(&cfg.revisions, "revisions", cfg.revisions, "`revisions` that the clients are away for")
-	flags.IntVar(&cfg.page, "page", cfg.page, "`keys` of a page of etcd's list")
-	flags.IntSliceVar(&cfg.clients, "clients", cfg.clients, "`numbers` of clients that come back at a time")
+	flags.IntVar(&cfg.keys, "keys", cfg.keys, "number of `keys`")
+	flags.IntVar(&cfg.valueSize, "value-size", cfg.valueSize, "`bytes` of each value")
+	flags.IntVar(&cfg.changed, "changed", cfg.changed, "number of `keys` that change while the clients are away; one in a hundred of them is deleted")
+	flags.IntVar(&cfg.revisions, "revisions", cfg.revisions, "number of `revisions` that the clients miss")
+	flags.IntVar(&cfg.page, "page", cfg.page, "number of `keys` per page of etcd's list")
+	flags.IntSliceVar(&cfg.clients, "clients", cfg.clients, "`numbers` of clients that return at the same time")
 	flags.StringVar(&cfg.cachenode, "cachenode", "", "`path` of the program (default: built from this repository)")
 	flags.StringVar(&cfg.dir, "dir", "", "`directory` for data and logs, kept afterwards (default: a temporary one, kept after a failure)")
 	help := flags.BoolP("help", "h", false, "this text")
@@ -136,7 +136,7 @@ func fail(stderr io.Writer, code int, err error) int {
 	return code
 }
 
-// table prints the results; ratios are to etcd's list by as many clients.
+// table prints the results; ratios are relative to etcd's list by the same number of clients.
 func table(out io.Writer, cfg config, rows []row) {
 	fmt.Fprintf(out, "%d keys of %d bytes; away for %d revisions, which changed %d keys.\n\n", cfg.keys, cfg.valueSize, cfg.revisions, cfg.changed)
 	fmt.Fprintln(out, "| way | clients | bytes each | of a list | CPU each | of a list | etcd behind | wall |")

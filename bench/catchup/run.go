@@ -20,7 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/proc"
 )
 
-// prefix is that of all keys.
+// prefix is the prefix of all keys.
 const prefix = "/registry/pods/"
 
 func keyName(i int) string { return fmt.Sprintf("%sns-%02d/pod-%07d", prefix, i%20, i) }
@@ -42,9 +42,9 @@ type bench struct {
 	tier *nodetest.Cluster
 	cli  *clientv3.Client
 
-	left int64 // the revision that the clients were at when they went
+	left int64 // the revision of the clients when they left
 	now  int64
-	want map[string]int64 // the changes since: the revision, or 0 when it is deleted
+	want map[string]int64 // the changes since: the revision, or 0 if the key is deleted
 }
 
 // run measures every way.
@@ -76,8 +76,7 @@ func run(ctx context.Context, cfg config) (rows []row, err error) {
 		return nil, err
 	}
 	cfg.say("starting three cache nodes")
-	// A small window, so that the clients are behind it: they would be after
-	// ten minutes anyway.
+	// A small window, so that the clients are below it: after ten minutes they would be anyway.
 	if b.tier, err = nodetest.Start(ctx, nodetest.Config{
 		Binary: b.cfg.cachenode, Dir: cfg.dir, Etcd: b.etcd.Endpoint(), Args: []string{"--window-bytes", "1MiB"},
 	}); err != nil {
@@ -101,9 +100,8 @@ func run(ctx context.Context, cfg config) (rows []row, err error) {
 	return append(rows, r), err
 }
 
-// restart kills all cache nodes and starts them again. A client that was away
-// before must catch up by the changes, as without the
-// restart.
+// restart kills all cache nodes and starts them again. A client that left before must catch up by
+// the changes, as without the restart.
 func (b *bench) restart(ctx context.Context) (row, error) {
 	out := row{way: way{name: "cache nodes: all killed, ready again", tier: true}, clients: 1}
 	for _, n := range b.tier.Nodes {
@@ -139,7 +137,7 @@ func (b *bench) restart(ctx context.Context) (row, error) {
 	return out, err
 }
 
-// pids returns the cache nodes' processes.
+// pids returns the process IDs of the cache nodes.
 func (b *bench) pids() []int {
 	var out []int
 	for _, node := range b.tier.Nodes {
@@ -167,7 +165,7 @@ func (b *bench) fill(ctx context.Context) error {
 	return g.Wait()
 }
 
-// change writes while the clients are away, and notes what becomes of it.
+// change writes while the clients are away, and records the changes.
 func (b *bench) change(ctx context.Context) error {
 	b.cfg.say("writing %d revisions", b.cfg.revisions)
 	r, err := b.cli.Get(ctx, "x")
@@ -211,7 +209,7 @@ func (b *bench) change(ctx context.Context) error {
 	return b.settle(ctx)
 }
 
-// settle waits until every node has everything.
+// settle waits until every node has all revisions.
 func (b *bench) settle(ctx context.Context) error {
 	for _, endpoint := range b.tier.Endpoints() {
 		cli, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
@@ -226,7 +224,7 @@ func (b *bench) settle(ctx context.Context) error {
 	return nil
 }
 
-// measure has n clients come back by a way.
+// measure lets n clients return by a way.
 func (b *bench) measure(ctx context.Context, w way, n int) (row, error) {
 	out := row{way: w, clients: n}
 	servers, behind := []int{b.etcd.PID()}, []int(nil)
@@ -270,7 +268,7 @@ func (b *bench) measure(ctx context.Context, w way, n int) (row, error) {
 // check compares the changes that a client received with the expected ones.
 func (b *bench) check(got map[string]int64, w way) error {
 	if w.exact && len(got) != len(b.want) {
-		return fmt.Errorf("%d keys have changed, the client knows of %d", len(b.want), len(got))
+		return fmt.Errorf("%d keys have changed, the client received %d", len(b.want), len(got))
 	}
 	for key, revision := range maps.All(b.want) {
 		has, told := got[key]
@@ -278,7 +276,7 @@ func (b *bench) check(got map[string]int64, w way) error {
 			continue
 		}
 		if !told || has != revision {
-			return fmt.Errorf("%s was changed at revision %d (0: deleted), the client knows of %d", key, revision, has)
+			return fmt.Errorf("%s was changed at revision %d (0: deleted), the client received %d", key, revision, has)
 		}
 	}
 	return nil

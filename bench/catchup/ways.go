@@ -18,10 +18,9 @@ import (
 // way is a way for a client to catch up.
 type way struct {
 	name  string
-	tier  bool // by a cache node
+	tier  bool // through a cache node
 	exact bool // it gets only the changes
-	// come returns the revision of each key that the client has learned of; 0:
-	// deleted.
+	// come returns the revision of each key that the client has received; 0: deleted.
 	come func(ctx context.Context, b *bench, conn *grpc.ClientConn) (map[string]int64, error)
 }
 
@@ -62,8 +61,7 @@ func dial(endpoint string, bytes *atomic.Int64) (*grpc.ClientConn, error) {
 		}))
 }
 
-// list does the same as a client of etcd after a compaction of its revision: it lists, in pages of
-// one revision.
+// list acts like a client of etcd whose revision is compacted: it lists, in pages of one revision.
 func list(ctx context.Context, b *bench, conn *grpc.ClientConn) (map[string]int64, error) {
 	out := make(map[string]int64)
 	r := &etcdserverpb.RangeRequest{Key: []byte(prefix), RangeEnd: []byte("/registry/pods0"), Limit: int64(b.cfg.page)}
@@ -83,7 +81,7 @@ func list(ctx context.Context, b *bench, conn *grpc.ClientConn) (map[string]int6
 	}
 }
 
-// replay does the same as a client of etcd whose revision is not compacted.
+// replay acts like a client of etcd whose revision is not compacted.
 func replay(ctx context.Context, b *bench, conn *grpc.ClientConn) (map[string]int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -116,8 +114,7 @@ func replay(ctx context.Context, b *bench, conn *grpc.ClientConn) (map[string]in
 	return out, nil
 }
 
-// unit resumes a watch at a cache node, from a revision that its window does not
-// have any more.
+// unit resumes a watch at a cache node from a revision below its window.
 func unit(ctx context.Context, b *bench, conn *grpc.ClientConn, from int64, want shardwatchv1.SyncKind) (map[string]int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// watchPrefix is that of all keys that are watched, spread over folders.
+// watchPrefix is the prefix of all watched keys, which are spread over folders.
 const (
 	watchPrefix  = "/bench/watched/"
 	watchFolders = 100
@@ -37,15 +37,15 @@ const (
 	whatFolder = "percent" // a folder by each: every event matches a watch in a hundred
 )
 
-// shape is watches and the events that are written for them.
+// shape is a set of watches and the events that are written for them.
 type shape struct {
 	mode, what string
 	watches    int
 	size       int // of an event's value
 }
 
-// groups is the number of sets of keys, none of them empty. A watch covers
-// one, and the events go to one after the other.
+// groups is the number of sets of keys, none of them empty. A watch covers one set, and the events
+// go to the sets in turn.
 func (s shape) groups() int {
 	switch s.what {
 	case whatKeys:
@@ -56,12 +56,12 @@ func (s shape) groups() int {
 	return 1
 }
 
-// matched is the number of watches that an event matches.
+// matched is the number of watches that match an event.
 func (s shape) matched() int { return max(1, s.watches/s.groups()) }
 
-// While events are not paced, writers are at most so many events ahead of the
-// average watch, and a server may send window bytes on a stream before they are
-// read: etcd's grpc-proxy cuts a stream that does not move for 50 ms.
+// In loads without a pace, writers are at most this number of events ahead of the average watch,
+// and a server may send window bytes on a stream before they are read: etcd's grpc-proxy cuts a
+// stream that does not move for 50 ms.
 const (
 	mostAhead = 1_000
 	window    = 4 << 20
@@ -86,8 +86,7 @@ func (s shape) key(event int) string {
 	return fmt.Sprintf("%s%05d/key", watchPrefix, event%s.groups())
 }
 
-// perStream and perConn say how watches lie on streams, and those on
-// connections.
+// perStream and perConn are the numbers of watches per stream and of streams per connection.
 func (s shape) perStream() int {
 	if s.mode == modeShared {
 		return 100
@@ -102,8 +101,8 @@ func (s shape) perConn() int {
 	return 1
 }
 
-// audience is a client with all watches of a load. It checks that each watch
-// sees each revision once and in order.
+// audience is a client with all watches of a load. It checks that each watch receives each revision
+// once and in order.
 type audience struct {
 	shape
 	side   *side
@@ -111,13 +110,13 @@ type audience struct {
 	events int
 
 	began     time.Time
-	ahead     chan struct{}         // holds one for each event that is written and not delivered
-	acked     []atomic.Int64        // by event: when its write was acknowledged, in ns since began
-	latency   map[string]*histogram // by endpoint: from then to the receipt
-	newest    atomic.Int64          // the greatest revision that was acknowledged
+	ahead     chan struct{}         // has one element for each written event that is not delivered
+	acked     []atomic.Int64        // by event: the time of its acknowledgement, in ns since began
+	latency   map[string]*histogram // by endpoint: from that time to the receipt
+	newest    atomic.Int64          // the greatest acknowledged revision
 	delivered atomic.Int64
-	messages  atomic.Int64 // that carried events, and
-	carried   atomic.Int64 // so many events
+	messages  atomic.Int64 // with events, and
+	carried   atomic.Int64 // their number of events
 
 	options []grpc.DialOption // of its connections
 
@@ -125,8 +124,7 @@ type audience struct {
 	conns   []io.Closer // guarded by mu
 	streams []*watchStream
 
-	// lost is called when a stream breaks, and resumes it; nil: that is an
-	// error.
+	// lost is called when a stream breaks, and resumes it; nil: that is an error.
 	lost func(ctx context.Context, s *watchStream, why error) error
 }
 
@@ -135,19 +133,19 @@ type watchStream struct {
 	stream
 	end     string // its endpoint
 	watches []*position
-	waiting int // for the creation of so many
-	hungry  int // so many still wait for events
+	waiting int // number of watches to be created
+	hungry  int // number of watches that lack events
 }
 
 // position is the position of a watch.
 type position struct {
 	group   int
-	last    int64 // the revision that it saw last
-	left    int   // events that are still to come
+	last    int64 // the last received revision
+	left    int   // missing events
 	created bool
 }
 
-// newAudience describes an audience for events that follow a revision.
+// newAudience creates an audience for events after a revision.
 func newAudience(s *side, sh shape, after int64, events int) *audience {
 	a := &audience{
 		shape: sh, side: s, after: after, events: events, began: time.Now(), ahead: make(chan struct{}, mostAhead),
@@ -182,7 +180,7 @@ func (a *audience) open(ctx context.Context) error {
 	return a.connect(func(s *watchStream, conn connection) error { return a.create(ctx, s, conn) })
 }
 
-// openAndRead opens all watches and reads each as soon as it is open.
+// openAndRead opens all watches and reads each at once.
 func (a *audience) openAndRead(ctx context.Context) error {
 	return a.connect(func(s *watchStream, conn connection) error {
 		if err := a.create(ctx, s, conn); err != nil {
@@ -192,8 +190,8 @@ func (a *audience) openAndRead(ctx context.Context) error {
 	})
 }
 
-// connect calls f for every stream, for many at a time. The endpoints take turns,
-// connection by connection.
+// connect calls f for every stream, for many concurrently. The connections use the endpoints in
+// turn.
 func (a *audience) connect(f func(*watchStream, connection) error) error {
 	var g errgroup.Group
 	var conn connection
@@ -227,7 +225,7 @@ func (a *audience) connect(f func(*watchStream, connection) error) error {
 	return g.Wait()
 }
 
-// dial makes a connection of the audience's.
+// dial opens a connection of the audience.
 func (a *audience) dial(end string) (connection, error) {
 	conn, err := a.side.connect(end, a.options...)
 	if err != nil {
@@ -244,8 +242,7 @@ const (
 	nativeWatchMethod = "/shardwatch.v1.CacheService/Watch"
 )
 
-// create opens a stream and creates its watches, each after the last revision that it has
-// received.
+// create opens a stream and creates its watches, each after its last received revision.
 func (a *audience) create(ctx context.Context, s *watchStream, conn connection) (err error) {
 	method := etcdWatchMethod
 	if a.native() {
@@ -277,15 +274,15 @@ func (a *audience) create(ctx context.Context, s *watchStream, conn connection) 
 	return nil
 }
 
-// allowWatchIDs says that events for several watches may come once.
+// allowWatchIDs allows the server to send events for several watches once.
 func allowWatchIDs() *shardwatchv1.WatchRequest {
 	return &shardwatchv1.WatchRequest{Request: &shardwatchv1.WatchRequest_Options{Options: &shardwatchv1.StreamOptions{AllowWatchIds: proto.Bool(true)}}}
 }
 
 func (a *audience) native() bool { return a.side.kind == sideNative }
 
-// request creates the watch at an index of its stream. Its ID is firstID higher:
-// servers of etcd's API number the watches of a stream in this way.
+// request creates the watch at an index of its stream. Its ID is the index plus firstID: servers of
+// etcd's API number the watches of a stream this way.
 func (a *audience) request(index int, p *position) proto.Message {
 	key, end := a.watched(p.group)
 	if a.native() {
@@ -340,13 +337,13 @@ func (a *audience) readStream(ctx context.Context, s *watchStream) error {
 	return nil
 }
 
-// take checks an answer: each watch sees each revision once, in order.
+// take checks an answer: each watch receives each revision once, in order.
 func (a *audience) take(s *watchStream, r *watched) error {
 	for _, id := range r.ids {
 		at := id - a.firstID()
 		if at < 0 || at >= int64(len(s.watches)) {
 			if r.canceled || len(r.revisions) > 0 || r.created {
-				return fmt.Errorf("an answer for watch %d, which there is not: %s", id, r.reason)
+				return fmt.Errorf("an answer for watch %d, which does not exist: %s", id, r.reason)
 			}
 			continue // progress of a whole stream
 		}
@@ -380,7 +377,7 @@ func (a *audience) take(s *watchStream, r *watched) error {
 	a.carried.Add(int64(len(r.revisions)))
 	n := int64(len(r.ids) * len(r.revisions))
 	each, all := int64(a.matched()), a.delivered.Add(n)
-	for range all/each - (all-n)/each { // so many events were delivered
+	for range all/each - (all-n)/each { // for the delivered events
 		select {
 		case <-a.ahead:
 		default:
@@ -388,7 +385,7 @@ func (a *audience) take(s *watchStream, r *watched) error {
 	}
 	now := int64(time.Since(a.began))
 	for _, revision := range r.revisions {
-		var took time.Duration // of events before the writer had the answer: none
+		var took time.Duration // of events that precede the acknowledgement: none
 		if at := revision - a.after - 1; at >= 0 && at < int64(len(a.acked)) {
 			if acked := a.acked[at].Load(); acked != 0 {
 				took = time.Duration(now - acked)
@@ -410,9 +407,9 @@ func (a *audience) close() {
 // writers bounds the concurrent puts.
 const writers = 16
 
-// write puts all events, so many per second, or when that is 0 as fast as
-// watches, on average, keep up. Without watches it is as fast as they are taken.
-// It returns how long each took.
+// write puts all events at a rate of perSecond, or if that is 0 as fast as the average watch keeps
+// up. Without watches it writes as fast as the server accepts. It returns the durations of the
+// puts.
 func (a *audience) write(ctx context.Context, to writer, perSecond float64) (*histogram, error) {
 	puts := new(histogram)
 	value := value(1, a.size)
@@ -445,7 +442,7 @@ func (a *audience) write(ctx context.Context, to writer, perSecond float64) (*hi
 				}
 				at := revision - a.after - 1
 				if at < 0 || at >= int64(a.events) {
-					return fmt.Errorf("another client's write came in between: revision %d", revision)
+					return fmt.Errorf("another client has written in between: revision %d", revision)
 				}
 				a.acked[at].Store(int64(time.Since(a.began)))
 				for newest := a.newest.Load(); revision > newest && !a.newest.CompareAndSwap(newest, revision); {
@@ -458,7 +455,7 @@ func (a *audience) write(ctx context.Context, to writer, perSecond float64) (*hi
 	return puts, g.Wait()
 }
 
-// writeUntil puts events, so many per second, until ctx ends, and returns how many.
+// writeUntil puts events at a rate of perSecond until ctx ends, and returns their number.
 func (t *trial) writeUntil(ctx context.Context, sh shape, perSecond float64) (n int64, err error) {
 	to, err := t.side.writer()
 	if err != nil {
@@ -474,7 +471,7 @@ func (t *trial) writeUntil(ctx context.Context, sh shape, perSecond float64) (n 
 	return n, nil
 }
 
-// pause waits, or returns at once when d is not positive.
+// pause waits, or returns at once if d is not positive.
 func pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()

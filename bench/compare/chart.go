@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// chart draws the CPU time per delivery, a bar for each side, load after load: the
-// pale part is the cost of the same writes unwatched. Within a load the bars are to
-// scale.
+// chart draws the CPU time per delivery, with a bar for each side, load after load: the pale part
+// is the cost of the same writes without watches. Bars of one load have the same scale.
 func (r report) chart(out io.Writer) error {
 	const (
 		width, left, widest   = 760, 80, 470
@@ -81,6 +80,6 @@ text { font: 13px system-ui, sans-serif; fill: #1f2328 }
 
 func escape(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a Builder takes everything
+	_ = xml.EscapeText(&b, []byte(s)) // a Builder never fails
 	return b.String()
 }

@@ -7,11 +7,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// codec sends messages of etcd's and reads answers in place: the client shares the
-// machine with the servers under test.
+// codec sends etcd's messages and decodes answers in place: the client shares the machine with the
+// servers under test.
 type codec struct{}
 
-// scanner looks at an answer. The message is gone when scan has returned.
+// scanner decodes an answer. The message is invalid after scan has returned.
 type scanner interface {
 	scan(mem.BufferSlice) error
 }

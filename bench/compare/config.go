@@ -11,34 +11,34 @@ import (
 
 // config configures a run.
 type config struct {
-	// sides are the kinds that are compared.
+	// sides are the kinds of sides to compare.
 	sides []string
-	// only is a pattern of the names of loads; empty: the standard ones, or with
-	// full those that full stands for.
+	// only is a pattern for the names of loads; empty: the standard loads, or with full the loads
+	// of full.
 	only string
 	full bool
-	// tls: clients speak TLS with all sides.
+	// tls: clients use TLS with all sides.
 	tls bool
 
-	// modes, whats, watches, sizes and paces are the properties of watches. Of each,
-	// the first is the usual one.
+	// modes, whats, watches, sizes and paces are the properties of watches. The first of each is
+	// the usual one.
 	modes   []string
 	whats   []string
 	watches []int
 	sizes   []int
 	paces   []string
-	// rate is the events that a paced load delivers per second, over all watches,
-	// for deliver; 0: usualRate. deliveries is the number that a saturated one delivers.
+	// rate is the number of events that a paced load delivers per second, over all watches, for
+	// deliver; 0: usualRate. deliveries is the number that a saturated load delivers.
 	rate       int
 	deliver    time.Duration
 	deliveries int
-	// revisions are replayed.
+	// revisions is the number of replayed revisions.
 	revisions int
-	// held are the numbers of keys whose memory is measured.
+	// held has the numbers of keys whose memory is measured.
 	held int
 
-	// keys are the numbers of keys that are listed, each of valueSize bytes, by
-	// clients at a time; listed is how many keys each load lists at least.
+	// keys has the numbers of listed keys, each of valueSize bytes, clients the numbers of
+	// concurrent clients; listed is the minimum number of keys that each load lists.
 	keys      []int
 	valueSize int
 	clients   []int
@@ -50,8 +50,8 @@ type config struct {
 
 	cachenode, etcd, nats, self string // programs
 	dir                         string
-	profile                     string    // a directory for profiles of the servers; empty: none are made
-	changed                     []string  // flags that were given, without those that choose loads and outputs
+	profile                     string    // a directory for profiles of the servers; empty: no profiles
+	changed                     []string  // given flags, without the flags that select loads and outputs
 	identity                    *identity // with tls
 	say                         func(format string, args ...any)
 }
@@ -59,7 +59,7 @@ type config struct {
 // The paces of watch loads.
 const (
 	pacePaced     = "paced"
-	paceSaturated = "saturated" // as fast as events are taken
+	paceSaturated = "saturated" // as fast as the client receives events
 )
 
 func defaults() config {
@@ -81,11 +81,11 @@ func (c *config) validate() error {
 		"sides": {c.sides, kinds()}, "modes": {c.modes, defaults().modes}, "what": {c.whats, defaults().whats}, "paces": {c.paces, defaults().paces},
 	} {
 		if len(x.given) == 0 {
-			wrong("--%s: none is named", name)
+			wrong("--%s: must not be empty", name)
 		}
 		for i, s := range x.given {
 			if !slices.Contains(x.known, s) {
-				wrong("--%s: there is no %q: %s", name, s, strings.Join(x.known, ", "))
+				wrong("--%s: unknown value %q; use %s", name, s, strings.Join(x.known, ", "))
 			}
 			if slices.Contains(x.given[:i], s) {
 				wrong("--%s: %q is named twice", name, s)
@@ -101,7 +101,7 @@ func (c *config) validate() error {
 		}
 	}
 	if c.rate < 0 {
-		wrong("--rate: at least 1, or 0 for the usual one")
+		wrong("--rate: at least 1, or 0 for the usual rate")
 	}
 	if c.deliver <= 0 || c.rest <= 0 {
 		wrong("--deliver and --rest must be positive")
@@ -110,12 +110,12 @@ func (c *config) validate() error {
 		wrong("--only: %w", err)
 	}
 	if c.full && c.only != "" {
-		wrong("--full and --only: all loads, or those that are named")
+		wrong("--full and --only: use only one of them")
 	}
 	return errors.Join(errs...)
 }
 
-// again is the command that makes a load's figures again.
+// again is the command that measures a load again.
 func (c *config) again(load string) string {
 	return fmt.Sprintf("make bench ARGS=%q", strings.Join(append([]string{"--only=" + load}, c.changed...), " "))
 }

@@ -15,13 +15,13 @@ const (
 	floorWrites  = 'p'
 )
 
-// floorHead is the length of the header of an event: as long as HTTP/2's and gRPC's, which end
-// with the length of the message.
+// floorHead is the length of the header of an event: the same as HTTP/2's and gRPC's together,
+// which end with the length of the message.
 const floorHead = 9 + 5
 
-// floor is the least that a server can do for a watch with a connection of its own: one goroutine
-// writes every event to every connection, with one write(2) each, and keeps nothing. With TLS
-// each write seals a record. A watcher that does not read stops all.
+// floor is the minimum work of a server for a watch with a separate connection: one goroutine
+// writes every event to every connection, with one write(2) each, and keeps nothing. With TLS each
+// write seals a record. A watcher that does not read blocks all.
 type floor struct {
 	mu       sync.Mutex // held while an event is written
 	watchers map[net.Conn]struct{}
@@ -69,7 +69,7 @@ func (f *floor) serve(conn net.Conn) {
 	}
 }
 
-// watch acknowledges a watcher, which gets all events from then on.
+// watch acknowledges a watcher, which gets all later events.
 func (f *floor) watch(conn net.Conn) {
 	f.mu.Lock()
 	_, err := conn.Write(make([]byte, floorHead))
@@ -89,6 +89,6 @@ func (f *floor) write(event []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for conn := range f.watchers {
-		_, _ = conn.Write(event) // its reader sees the error
+		_, _ = conn.Write(event) // the reader of this connection sees the error
 	}
 }

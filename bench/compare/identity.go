@@ -16,14 +16,13 @@ import (
 	"time"
 )
 
-// identity is a certificate for all servers on this machine, and what clients
-// trust.
+// identity is a certificate for all servers on this machine, with the roots that clients trust.
 type identity struct {
 	cert, key string // paths
 	pool      *x509.CertPool
 }
 
-// newIdentity makes one in a directory.
+// newIdentity creates an identity in a directory.
 func newIdentity(dir string) (*identity, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -53,7 +52,7 @@ func newIdentity(dir string) (*identity, error) {
 	)
 }
 
-// files are the paths of the certificate and its key, or nothing without TLS.
+// files returns the paths of the certificate and its key, or nothing without TLS.
 func (id *identity) files() []string {
 	if id == nil {
 		return nil

@@ -18,23 +18,22 @@ import (
 
 const rangeMethod = "/etcdserverpb.KV/Range"
 
-// mode is a way to read.
+// mode is a kind of read.
 type mode string
 
 const (
 	serializable mode = "serializable"
 	linearizable mode = "linearizable"
-	paged        mode = "paged" // linearizable, in pages that are pinned to the first one's revision
+	paged        mode = "paged" // linearizable, in pages pinned to the revision of the first
 )
 
-// listLoads are lists of all keys by more and more clients, and gets of single
-// keys.
+// listLoads are lists of all keys by increasing numbers of clients, and gets of single keys.
 func listLoads(c *config) (out []load) {
 	for i, keys := range c.keys {
 		as := setup{keys: keys, size: c.valueSize, key: keyName}
 		for _, m := range []mode{serializable, linearizable, paged} {
 			sides := etcdSides()
-			if m != paged { // a list of the native API comes in chunks anyhow
+			if m != paged { // a list of the native API comes in chunks anyway
 				sides = append(sides, sideNative)
 			}
 			out = append(out, load{
@@ -56,15 +55,15 @@ func listLoads(c *config) (out []load) {
 	})
 }
 
-// lists has more and more clients list all keys, each on a connection of its
-// own, the endpoints in turn; and in the end all of them at one endpoint.
+// lists has increasing numbers of clients list all keys, each on a separate connection, with the
+// endpoints in turn, and finally all at one endpoint.
 func lists(ctx context.Context, t *trial, m mode, keys int) error {
 	c, err := newCrowd(t.side, 1, t.side.ends)
 	if err != nil {
 		return err
 	}
 	err = c.each(ctx, len(t.side.ends), func(ctx context.Context, conn *grpc.ClientConn, _ int) error {
-		return t.list(ctx, conn, linearizable, keys, 0) // everything has been read once, at any cost
+		return t.list(ctx, conn, linearizable, keys, 0) // read everything once, at any cost
 	})
 	if c.close(); err != nil {
 		return err
@@ -89,11 +88,11 @@ func lists(ctx context.Context, t *trial, m mode, keys int) error {
 	return one(fmt.Sprintf("%d at a time at one node", most), most, t.side.ends[:1])
 }
 
-// getsEach is how many keys each of n clients gets. Several need a fraction of the time of one:
-// five times as many gets take some seconds then, too.
+// getsEach is the number of keys that each of n clients gets. Several clients need a fraction of
+// the time per get: five times as many gets then still take some seconds.
 func (t *trial) getsEach(n int) int { return (t.gets*min(n, 5) + n - 1) / n }
 
-// gets has more and more clients get single keys.
+// gets has increasing numbers of clients get single keys.
 func gets(ctx context.Context, t *trial, m mode, keys int) error {
 	for _, n := range t.clients {
 		if err := reads(ctx, t, fmt.Sprintf("%d at a time", n), n, t.getsEach(n), t.side.ends, 1, func(ctx context.Context, conn *grpc.ClientConn, i int) error {
@@ -105,11 +104,11 @@ func gets(ctx context.Context, t *trial, m mode, keys int) error {
 	return nil
 }
 
-// backgroundWrites is the keys written per second while others are read.
+// backgroundWrites is the number of keys written per second during reads.
 const backgroundWrites = 200
 
-// getsAmongWrites does the same while other keys are written, and reports the cost
-// of the writes alone separately.
+// getsAmongWrites is gets while other keys are written. It reports the cost of the writes alone
+// separately.
 func getsAmongWrites(ctx context.Context, t *trial, m mode, keys int) error {
 	sh := shape{what: whatPrefix, watches: 1, size: t.sizes[0]}
 	alone := max(1, int(t.deliver.Seconds()/2*backgroundWrites))
@@ -141,8 +140,8 @@ func getsAmongWrites(ctx context.Context, t *trial, m mode, keys int) error {
 	return nil
 }
 
-// reads calls f so often for each client, and records the cost of each of the keys that it reads
-// cost, and the peak memory.
+// reads calls f for each client the given number of times, and records the cost per key and the
+// peak memory.
 func reads(ctx context.Context, t *trial, label string, clients, times int, ends []string, keys int, f func(ctx context.Context, conn *grpc.ClientConn, i int) error) error {
 	if err := proc.ResetPeaks(t.side.servers()); err != nil {
 		return err
@@ -164,7 +163,7 @@ func reads(ctx context.Context, t *trial, label string, clients, times int, ends
 	return nil
 }
 
-// spentOn calls f so often for each client and returns the cost to the side.
+// spentOn calls f for each client the given number of times and returns the cost to the side.
 func (t *trial) spentOn(ctx context.Context, clients, times int, ends []string, f func(ctx context.Context, conn *grpc.ClientConn, i int) error) (used, error) {
 	c, err := newCrowd(t.side, clients, ends)
 	if err != nil {
@@ -181,8 +180,7 @@ func (t *trial) spentOn(ctx context.Context, clients, times int, ends []string, 
 	return t.side.since(before)
 }
 
-// crowd is clients that read at the same time, each with connections of its
-// own.
+// crowd is concurrent readers, each with its own connections.
 type crowd struct {
 	conns [][]*grpc.ClientConn // by client and endpoint
 }
@@ -211,8 +209,8 @@ func (c *crowd) close() {
 	}
 }
 
-// each calls f so often for each client, one after the other, and all clients
-// at the same time. The endpoints take turns.
+// each calls f for each client the given number of times, in sequence, and for all clients
+// concurrently. The endpoints take turns.
 func (c *crowd) each(ctx context.Context, times int, f func(ctx context.Context, conn *grpc.ClientConn, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for client, conns := range c.conns {
@@ -228,7 +226,7 @@ func (c *crowd) each(ctx context.Context, times int, f func(ctx context.Context,
 	return g.Wait()
 }
 
-// list reads all keys, and fails when an answer has others than that.
+// list reads all keys, and fails if an answer has other keys.
 func (t *trial) list(ctx context.Context, conn *grpc.ClientConn, m mode, keys, limit int) error {
 	if t.side.kind == sideNative {
 		return listNative(ctx, conn, m, keys)
@@ -236,12 +234,12 @@ func (t *trial) list(ctx context.Context, conn *grpc.ClientConn, m mode, keys, l
 	return list(ctx, conn, m, keys, limit)
 }
 
-// keysEnd is after all listed keys.
+// keysEnd is the end of the range of all listed keys.
 const keysEnd = "/registry/pods0"
 
 const nativeListMethod = "/shardwatch.v1.CacheService/List"
 
-// listNative reads all keys through the native API: in chunks, of one revision.
+// listNative reads all keys through the native API: in chunks of one revision.
 func listNative(ctx context.Context, conn *grpc.ClientConn, m mode, keys int) error {
 	fresh := shardwatchv1.Consistency_CONSISTENCY_LINEARIZABLE
 	if m == serializable {

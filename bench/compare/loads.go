@@ -11,52 +11,52 @@ import (
 	"time"
 )
 
-// load is something that is done to sides. Its name is a path, and none begins
-// with another one's.
+// load is a workload for sides. Its name is a path, and no name is a prefix of another.
 type load struct {
 	name string
-	// standard: it runs when no load is named. whole: with --full, too.
+	// standard: it runs if no load is named. whole: also with --full.
 	standard, whole bool
-	// setup is the state of a side when the load begins.
+	// setup is the state of a side at the start of the load.
 	setup setup
-	// sides are the kinds that it is for.
+	// sides are the kinds of sides that can run it.
 	sides []string
 	run   func(ctx context.Context, t *trial) error
 }
 
-// setup is the state of a side when a load begins.
+// setup is the state of a side at the start of a load.
 type setup struct {
 	nodeArgs []string // of the cache nodes
-	// keys are written, of size bytes each, before anybody but etcd runs.
+	// keys is the number of keys, of size bytes each, that are written before any process but etcd
+	// runs.
 	keys, size int
 	key        func(i int) string
 }
 
-// everywhere has the nodes cut their shards, as many as they make by themselves, among
-// the keys that are watched: a watch of the prefix is one of all shards.
+// everywhere makes the nodes cut their usual number of shards among the watched keys: a watch of
+// the prefix is then a watch of all shards.
 func everywhere() setup {
 	return setup{keys: 10 * watchFolders, size: 100, key: func(i int) string {
 		return fmt.Sprintf("%s%05d/old-%d", watchPrefix, i%watchFolders, i)
 	}}
 }
 
-// over has them cut so many shards.
+// over makes them cut the given number of shards.
 func over(shards int) setup {
 	s := everywhere()
 	s.nodeArgs = []string{"--shards", strconv.Itoa(shards)}
 	return s
 }
 
-// etcdSides have etcd's API, as far as loads use it.
+// etcdSides returns the sides with etcd's API, as far as loads use it.
 func etcdSides() []string { return []string{sideEtcd, sideProxy, sideTier} }
 
-// loads are all that there are.
+// loads returns all loads.
 func loads(c *config) []load {
 	return slices.Concat(watchLoads(c), replayLoads(c), stormLoads(c), memoryLoads(c), listLoads(c), mixedLoads(c), restLoads())
 }
 
-// chosen are the loads to run. With --full, those that are not standard leave out the sides whose
-// cost the standard ones show, which shortens a run of hours.
+// chosen returns the loads to run. With --full, loads that are not standard leave out the sides
+// whose cost the standard ones show, which shortens a run of hours.
 func chosen(c *config) (out []load) {
 	only := regexp.MustCompile(c.only)
 	for _, l := range loads(c) {
@@ -80,7 +80,7 @@ type measurement struct {
 	Value  float64 `json:"value"`
 }
 
-// failure is a load that a side did not get through.
+// failure is a load that failed on a side.
 type failure struct {
 	Load string `json:"load"`
 	Side string `json:"side"`
@@ -91,28 +91,27 @@ type failure struct {
 type trial struct {
 	*config
 	load string
-	at   string // the directory of the side
+	at   string // the side's directory
 	side *side
 	out  []measurement
 }
 
-// note keeps a figure.
+// note records a figure.
 func (t *trial) note(figure string, u unit, value float64) {
 	t.out = append(t.out, measurement{Load: t.load, Side: t.side.kind, Figure: figure, Unit: u, Value: value})
 	t.say("%s, %s: %s %s", t.load, t.side.kind, figure, u.text(value))
 }
 
-// noteTime keeps a duration, as a share of n.
+// noteTime records a duration divided by n.
 func (t *trial) noteTime(figure string, d time.Duration, n int64) {
 	t.note(figure, unitTime, d.Seconds()/float64(max(n, 1)))
 }
 
-// each is long enough for any load on any side; a longer run hangs.
+// each bounds the time of a load on a side; a longer run hangs.
 const each = 10 * time.Minute
 
-// run runs the chosen loads, each on all sides, one after the other, so that the
-// figures that are compared are close in time. A side that fails at a load ends
-// nothing.
+// run runs the chosen loads, each on all sides in turn, so that compared figures are measured close
+// in time. The failure of a side at a load does not end the run.
 func run(ctx context.Context, c *config) (r report, err error) {
 	r = newReport(c)
 	n := 0
@@ -136,8 +135,7 @@ func run(ctx context.Context, c *config) (r report, err error) {
 	return r, nil
 }
 
-// try runs a load on a fresh side: memory and caches of an earlier load would
-// count for this one.
+// try runs a load on a fresh side: memory and caches of an earlier load would affect the result.
 func try(ctx context.Context, c *config, l load, kind, dir string) (_ []measurement, err error) {
 	ctx, cancel := context.WithTimeout(ctx, each)
 	defer cancel()

@@ -84,11 +84,11 @@ func TestWrongFlags(t *testing.T) {
 		"--modes alone":       `"alone"`,
 		"--keys 0":            "--keys",
 		"--only (":            "--only",
-		"--only nothing":      "no such load",
+		"--only nothing":      "matches no load",
 		"--only watch --full": "--full",
 		"--no-such-flag":      "--help",
 		"list":                `"list"`,
-		"report":              "no run is named",
+		"report":              "name at least one run",
 		"--watches 10,-1":     "--watches",
 		"--rest 0s":           "--rest",
 		"--rate -1":           "--rate",
@@ -106,7 +106,7 @@ func TestWrongFlags(t *testing.T) {
 	}
 }
 
-// The page tells of every side and of every kind of load.
+// The page mentions every side and every kind of load.
 func TestThePageHasEverything(t *testing.T) {
 	page, err := os.ReadFile("../../docs/performance.md")
 	if err != nil {

@@ -20,18 +20,18 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// messaging says that a side has no etcd's API: its clients are the ones in this file. They send and
-// receive events as the other sides encode them, so that answers are checked alike.
+// messaging reports that a side does not have etcd's API: its clients are in this file. They use the
+// other sides' encoding of events, so that answers are checked in the same way.
 func (s *side) messaging() bool { return s.kind == sideNATS || s.kind == sideTCP }
 
-// wireConn is a client's connection to such a side.
+// wireConn is a client's connection to a messaging side.
 type wireConn struct {
 	net.Conn
 	in   *bufio.Reader
 	body []byte // of the last message
 }
 
-// wire connects, and for NATS exchanges the greetings: INFO comes in plain text, then TLS begins.
+// wire connects, and for NATS exchanges the greetings: INFO arrives in plain text, then TLS begins.
 func (s *side) wire(end string) (c *wireConn, err error) {
 	const size = 4 << 10
 	conn, err := net.DialTimeout("tcp", end, 10*time.Second)
@@ -79,8 +79,8 @@ func (s *side) accepts(ctx context.Context) error {
 
 const natsSubject = "bench"
 
-// nats reads up to the next message, which it returns with the number of its subscription, or up
-// to a PONG: then the number is 0.
+// nats reads up to the next message, which it returns with the number of its subscription, or up to
+// a PONG: then the number is 0.
 func (c *wireConn) nats() (subscription int64, message []byte, err error) {
 	for {
 		line, err := c.in.ReadSlice('\n')
@@ -113,7 +113,7 @@ func (c *wireConn) nats() (subscription int64, message []byte, err error) {
 	}
 }
 
-// next reads so many bytes, which are valid until the next call.
+// next reads size bytes, which are valid until the next call.
 func (c *wireConn) next(size int) ([]byte, error) {
 	if cap(c.body) < size {
 		c.body = make([]byte, size)
@@ -123,7 +123,7 @@ func (c *wireConn) next(size int) ([]byte, error) {
 	return c.body, err
 }
 
-// publisher writes events to such a side, one at a time.
+// publisher writes events to a messaging side, one at a time.
 type publisher struct {
 	*wireConn
 	side *side
@@ -170,8 +170,8 @@ func (p *publisher) put(_ context.Context, key, value string) (int64, error) {
 	return revision, err
 }
 
-// subscriber is a connection with watches, which is also its only stream. Its methods belong to
-// one goroutine.
+// subscriber is a connection with watches, which is also its only stream. Its methods belong to one
+// goroutine.
 type subscriber struct {
 	*wireConn
 	kind      string
@@ -186,7 +186,7 @@ func (s *side) subscriber(end string) (*subscriber, error) {
 
 func (c *subscriber) open(context.Context, string) (stream, error) { return c, nil }
 
-// SendMsg creates a watch: all of them match every event.
+// SendMsg creates a watch. All watches match every event.
 func (c *subscriber) SendMsg(any) (err error) {
 	c.requested++
 	if c.kind == sideNATS {
@@ -229,7 +229,7 @@ func (c *subscriber) RecvMsg(m any) error {
 	return nil
 }
 
-// buildNATS builds the server, unless it is there, and returns its path.
+// buildNATS builds the server, unless it exists, and returns its path.
 func buildNATS(ctx context.Context) (string, error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/shardwatch/shardwatch").Output()
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// mixedWrites is the keys written per second, mixedKeys the number of keys
-	// to get and to list.
+	// mixedWrites is the number of keys written per second, mixedKeys the number of keys to get and
+	// to list.
 	mixedWrites = 50
 	mixedKeys   = 1_000
-	// A client like kube-apiserver gets keys and lists them page by page, a dashboard
-	// lists them whole.
+	// A client like kube-apiserver gets keys and lists them page by page; a dashboard lists them in
+	// one request.
 	mixedGetEvery  = 50 * time.Millisecond
 	mixedListEvery = time.Second
 )
 
-// mixedLoads are clients of several kinds at the same time.
+// mixedLoads are several kinds of clients at the same time.
 func mixedLoads(c *config) []load {
 	return []load{{
 		name: "mixed", sides: etcdSides(), standard: true, run: mixed,
@@ -33,9 +33,9 @@ func mixedLoads(c *config) []load {
 	}}
 }
 
-// mixed is a client like kube-apiserver, with a watch of each directory on one stream, gets
-// and lists; agents that watch a directory each over connections of their own; and a
-// dashboard that watches everything and lists it time and again.
+// mixed runs a client like kube-apiserver, with a watch of each directory on one stream, gets and
+// lists; agents with a watch of one directory each and separate connections; and a dashboard that
+// watches everything and lists it periodically.
 func mixed(ctx context.Context, t *trial) error {
 	of := func(mode, what string, watches int) shape {
 		return shape{mode: mode, what: what, watches: watches, size: t.sizes[0]}
@@ -53,7 +53,7 @@ func mixed(ctx context.Context, t *trial) error {
 			return err
 		}
 		defer a.close()
-		if len(all) > 0 { // the first one's writes are for all
+		if len(all) > 0 { // all audiences watch the writes of the first
 			a.acked, a.began = all[0].acked, all[0].began
 		}
 		all = append(all, a)
@@ -74,7 +74,7 @@ func mixed(ctx context.Context, t *trial) error {
 		return err
 	}
 	wall := spent.wall.Seconds()
-	base := 2 * quiet.all.Seconds() // it was half of the writes
+	base := 2 * quiet.all.Seconds() // it had half of the writes
 	t.note("share of a core, all processes", unitShare, spent.all.Seconds()/wall)
 	t.note(figureAbove, unitShare, (spent.all.Seconds()-base)/wall)
 	t.note(figurePut, unitTime, puts.quantile(0.5).Seconds())
@@ -83,8 +83,8 @@ func mixed(ctx context.Context, t *trial) error {
 	return t.noteLatency(ctx, all[0])
 }
 
-// amongReads writes the events of the first audience, which all of them watch, while
-// keys are got and listed, and returns how long puts and gets took.
+// amongReads writes the events of the first audience, which all audiences watch, during gets and
+// lists, and returns the durations of puts and gets.
 func (t *trial) amongReads(ctx context.Context, all []*audience) (puts, gets *histogram, err error) {
 	profiled, err := t.profiled()
 	if err != nil {
@@ -120,7 +120,7 @@ func (t *trial) amongReads(ctx context.Context, all []*audience) (puts, gets *hi
 	return puts, gets, err
 }
 
-// every calls f at intervals, with a connection of its own, until ctx ends.
+// every calls f at intervals, with a separate connection, until ctx ends.
 func (t *trial) every(ctx context.Context, d time.Duration, f func(conn *grpc.ClientConn, i int) error) (err error) {
 	conn, err := t.side.dial(t.side.ends[0])
 	if err != nil {

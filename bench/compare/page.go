@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Lines of a page between which the table of a run is.
+// The lines of a page that enclose the table of a run.
 const (
 	pageTable    = "<!-- results -->"
 	pageTableTLS = "<!-- results with TLS -->"
 	pageTableEnd = "<!-- end of results -->"
 )
 
-// replaceTable replaces the table of a page by that of the run. It fails, and changes nothing,
-// when the page lacks the lines around that table.
+// replaceTable replaces the table of a page by the run's. It fails, and changes nothing, if the
+// page lacks the lines that enclose that table.
 func (r report) replaceTable(path string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -27,7 +27,7 @@ func (r report) replaceTable(path string) error {
 	}
 	before, rest, ok := strings.Cut(string(b), begin+"\n")
 	if !ok {
-		return fmt.Errorf("%s: there is no line %s", path, begin)
+		return fmt.Errorf("%s: the line %s is missing", path, begin)
 	}
 	_, after, ok := strings.Cut(rest, pageTableEnd)
 	if !ok {
@@ -37,8 +37,8 @@ func (r report) replaceTable(path string) error {
 	return os.WriteFile(path, []byte(page), 0o644)
 }
 
-// pageTable is the table for a page: without the commands, with the ratio to etcd behind each
-// value, and without figures that explain others.
+// pageTable returns the table for a page: without the commands, with the ratio to etcd after each
+// value, and without detailed figures.
 func (r report) pageTable() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "| load | figure | %s |\n|---|---|%s\n", strings.Join(r.Sides, " | "), strings.Repeat("---:|", len(r.Sides)))
@@ -67,8 +67,8 @@ func (r report) pageTable() string {
 	return out.String()
 }
 
-// detail reports whether a page does without the row: the rarest latencies, those of owners and
-// replicas, and messages of one event.
+// detail reports whether a page leaves out the row: the highest latency quantiles, latencies of
+// owners and replicas, and messages of one event.
 func (x row) detail() bool {
 	one := true
 	for _, value := range x.values {
@@ -78,5 +78,5 @@ func (x row) detail() bool {
 		x.figure == figureTogether && one
 }
 
-// tls reports whether clients spoke TLS.
+// tls reports whether clients used TLS.
 func (r report) tls() bool { return slices.Contains(strings.Split(r.Setting, ", "), "TLS") }

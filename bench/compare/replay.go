@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/proc"
 )
 
-// replayLoads have watches start at a revision of the past.
+// replayLoads are watches that start at an old revision.
 func replayLoads(c *config) (out []load) {
 	revisions := []int{c.revisions}
 	if long := 10_000; c.revisions < long {
@@ -62,7 +62,7 @@ func replay(ctx context.Context, t *trial, sh shape, revisions int) error {
 	return nil
 }
 
-// stormLoads kill a node and have its watches move.
+// stormLoads kill a node, so that its watches move.
 func stormLoads(c *config) []load {
 	sh := shape{mode: c.modes[0], what: whatPrefix, watches: c.watches[len(c.watches)-1], size: c.sizes[0]}
 	return []load{{
@@ -71,11 +71,11 @@ func stormLoads(c *config) []load {
 	}}
 }
 
-// storm kills one of three nodes while there are writes. Its watches resume on
-// the others, all at once, each after the revision that it saw last. The storm ends
-// when they have caught up with the writes up to their arrival.
+// storm kills one of three nodes during writes. Its watches resume on the others at the same time,
+// each after its last received revision. The storm ends when they have caught up with the writes
+// before their arrival.
 func storm(ctx context.Context, t *trial, sh shape) error {
-	sh.watches *= len(t.side.ends) // so that the dead one had as many as the name of the load says
+	sh.watches *= len(t.side.ends) // the killed node has as many as the name of the load says
 	events, perSecond := watchLoad{shape: sh}.pace(t.config)
 	a, err := t.audience(ctx, sh, events)
 	if err != nil {
@@ -87,7 +87,7 @@ func storm(ctx context.Context, t *trial, sh shape) error {
 	caughtUp := new(histogram)
 	a.lost = func(ctx context.Context, s *watchStream, _ error) error {
 		if s.end != dead.Client && killed.Load() == 0 {
-			return fmt.Errorf("the stream to %s broke, which lives", s.end)
+			return fmt.Errorf("the stream to %s broke, although the node is alive", s.end)
 		}
 		if err := a.move(ctx, s, t.side.ends[1+turn.Add(1)%2]); err != nil {
 			return err
@@ -126,15 +126,15 @@ func storm(ctx context.Context, t *trial, sh shape) error {
 	return nil
 }
 
-// move has the watches of a stream resume on another endpoint, and returns when
-// they have caught up with the writes that were acknowledged before their arrival.
+// move resumes the watches of a stream on another endpoint, and returns when they have caught up
+// with the writes acknowledged before their arrival.
 func (a *audience) move(ctx context.Context, s *watchStream, end string) error {
 	s.end = end
 	conn, err := a.dial(end)
 	if err != nil {
 		return err
 	}
-	const tries = 100 // a node may refuse while it takes over
+	const tries = 100 // a node may refuse during the takeover
 	for i := 1; ; i++ {
 		if err = a.create(ctx, s, conn); err == nil {
 			break
@@ -207,9 +207,8 @@ func heldByWatches(ctx context.Context, t *trial, sh shape) error {
 	return nil
 }
 
-// heldByKeys measures how much greater each process is with keys, which were there
-// when cache nodes began, than one without: what else is kept of writes while
-// they are new, such as the window, is not in it.
+// heldByKeys measures the additional memory of each process with keys that existed before the cache
+// nodes started. It excludes other memory for recent writes, such as the window.
 func heldByKeys(ctx context.Context, t *trial) error {
 	empty, err := startSide(ctx, t.config, t.side.kind, t.at+"-empty", setup{})
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"strings"
 )
 
-// report is a run. Measurements are in the order of their time.
+// report is the result of a run. Measurements are in the order of their time.
 type report struct {
 	Setting      string            `json:"setting"`
 	Sides        []string          `json:"sides"`
-	Commands     map[string]string `json:"commands"` // by load: what makes it again
+	Commands     map[string]string `json:"commands"` // by load: the command that measures it again
 	Measurements []measurement     `json:"measurements"`
 	Failures     []failure         `json:"failures,omitempty"`
 }
@@ -49,7 +49,7 @@ func together(files []string) (report, error) {
 		case err != nil:
 			return report{}, fmt.Errorf("%s: %w", file, err)
 		case out.Setting != "" && r.Setting != out.Setting:
-			return report{}, fmt.Errorf("%s was made on %s, the runs before it on %s", file, r.Setting, out.Setting)
+			return report{}, fmt.Errorf("%s was measured on %s, earlier runs on %s", file, r.Setting, out.Setting)
 		}
 		out.Setting = r.Setting
 		out.Sides = slices.DeleteFunc(kinds(), func(s string) bool { return !slices.Contains(out.Sides, s) && !slices.Contains(r.Sides, s) })
@@ -62,10 +62,10 @@ func together(files []string) (report, error) {
 	return out, nil
 }
 
-// copies are paths for parts of the report; an empty one is none.
+// copies has paths for parts of the report; an empty path is none.
 type copies struct{ chart, page string }
 
-// publish prints the table, and writes the report under a path without its ending, and its
+// publish prints the table, and writes the report under a path without an extension, and its
 // copies. An empty path is none.
 func (r report) publish(stdout io.Writer, path string, also copies) error {
 	r.table(stdout)
@@ -90,9 +90,9 @@ type row struct {
 	values       map[string]float64 // by side
 }
 
-// rows are all figures, load after load.
+// rows returns all figures, load after load.
 func (r report) rows() (rows []row) {
-	last := -1 // the row of the measurement before
+	last := -1 // the previous measurement's row
 	for i, m := range r.Measurements {
 		at := slices.IndexFunc(rows, func(x row) bool { return x.load == m.Load && x.figure == m.Figure })
 		if at < 0 { // a row of only some sides keeps its place on these
@@ -148,8 +148,7 @@ func (r report) table(out io.Writer) {
 	}
 }
 
-// writeTable aligns the cells of a markdown table: the first two columns and the
-// last are text.
+// writeTable aligns the cells of a markdown table: the first two columns and the last contain text.
 func writeTable(out io.Writer, lines [][]string) {
 	widths := make([]int, len(lines[0]))
 	for _, line := range lines {
@@ -202,7 +201,7 @@ const (
 	unitCount unit = "1"
 )
 
-// text is a value with three digits.
+// text formats a value with three digits.
 func (u unit) text(v float64) string {
 	switch u {
 	case unitTime:
@@ -241,7 +240,7 @@ func (u unit) text(v float64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", v), ".0")
 }
 
-// digits prints three of them, or all before the point.
+// digits formats a value with three digits, or all digits before the point.
 func digits(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 100 || a == 0:

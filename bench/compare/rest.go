@@ -20,7 +20,7 @@ func restLoads() []load {
 	}
 }
 
-// unwatchedWrites are writes that only the nodes watch.
+// unwatchedWrites measures writes that only the nodes watch.
 func unwatchedWrites(ctx context.Context, t *trial) error {
 	const perSecond = 1_000
 	n := max(1, int(t.deliver.Seconds()*perSecond))

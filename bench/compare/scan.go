@@ -7,21 +7,20 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// cursor walks over a message as gRPC received it, buffer after buffer, and
-// copies only the requested fields.
+// cursor reads a message in the buffers that gRPC received, and copies only the requested fields.
 type cursor struct {
 	rest  mem.BufferSlice
 	b     []byte // the rest of the current buffer
 	left  int    // bytes left in all
-	sized bool   // the field that fields has come to is not a number
-	first error  // the first mistake; everything after it reads zeros
+	sized bool   // the current field of fields is not a number
+	first error  // the first error; all later reads return zeros
 }
 
 var errShort = errors.New("the message ends too early")
 
 func newCursor(m mem.BufferSlice) *cursor { return &cursor{rest: m, left: m.Len()} }
 
-// fill makes b not empty, or fails.
+// fill makes b non-empty, or fails.
 func (c *cursor) fill() bool {
 	for len(c.b) == 0 {
 		if len(c.rest) == 0 {
@@ -83,9 +82,8 @@ func (c *cursor) bytes(dst []byte, n int) []byte {
 	return dst
 }
 
-// fields calls f for each field of the next n bytes, with the value of a
-// number and the length of anything else. f reads all of the latter, or none
-// of it, which is then skipped.
+// fields calls f for each field of the next n bytes, with the value of a number and the length of
+// any other field. f reads all of the latter, or nothing: then it is skipped.
 func (c *cursor) fields(n int, f func(number int, v uint64)) {
 	if n > c.left {
 		c.fail(errShort)
@@ -114,8 +112,8 @@ func (c *cursor) fields(n int, f func(number int, v uint64)) {
 	}
 }
 
-// The numbers of fields, from etcd's rpc.proto and kv.proto, and from our
-// cache.proto where they are others there.
+// The numbers of fields, from etcd's rpc.proto and kv.proto, and from cache.proto where they
+// differ.
 const (
 	headerRevision = 3
 
@@ -171,7 +169,7 @@ func (r *ranged) scan(m mem.BufferSlice) error {
 			})
 		case rangeKvs:
 			r.keys++
-			// The key comes first; the rest is not looked at.
+			// The key comes first; the rest is skipped.
 			if end := c.left - int(v); c.varint() == kvKey<<3|2 {
 				if n := c.varint(); n <= uint64(c.left-end) {
 					last = c.bytes(last[:0], int(n))
@@ -211,8 +209,8 @@ func (l *listed) scan(m mem.BufferSlice) error {
 
 // watched has the decoded fields of an answer to Watch.
 type watched struct {
-	native            bool    // by the native API: set before
-	ids               []int64 // the watches it is for
+	native            bool    // by the native API: set before scan
+	ids               []int64 // the watches of the response
 	created, canceled bool
 	reason            string
 	revisions         []int64 // of the events
@@ -224,7 +222,7 @@ func (w *watched) scan(m mem.BufferSlice) error {
 	if w.native {
 		c.fields(c.left, func(number int, v uint64) { w.nativeField(c, number, v) })
 	} else {
-		w.ids = append(w.ids, 0) // which is not sent
+		w.ids = append(w.ids, 0) // servers do not send the ID 0
 		c.fields(c.left, func(number int, v uint64) { w.etcdField(c, number, v) })
 	}
 	return c.first

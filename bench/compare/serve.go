@@ -18,22 +18,21 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// bare is the least that a server made with grpc-go does for watches: every
-// event is encoded once, its bytes are shared by all watches, and one goroutine
-// per connection sends to all of its streams. It has etcd's API, as far as a
-// load of watches needs it, and every watch sees every event.
+// bare is the minimum work of a grpc-go server for watches: every event is encoded once, all
+// watches share its bytes, and one goroutine per connection sends to all of its streams. It has
+// etcd's API, as far as a load of watches needs it, and every watch gets every event.
 type bare struct {
 	etcdserverpb.UnimplementedKVServer
 	etcdserverpb.UnimplementedWatchServer
 
 	mu     sync.Mutex
-	events [][]byte             // as fields of a WatchResponse; that of revision i+1 at i; guarded by mu
+	events [][]byte             // as fields of a WatchResponse; revision i+1 is at i; guarded by mu
 	conns  map[string]*bareConn // by the client's address; guarded by mu
 }
 
 // bareConn is a client's connection.
 type bareConn struct {
-	wake    chan struct{} // holds one
+	wake    chan struct{} // capacity 1
 	streams int           // guarded by bare.mu
 	stop    func()
 
@@ -45,11 +44,11 @@ type bareConn struct {
 type bareWatch struct {
 	stream grpc.ServerStream
 	id     []byte // its field of a WatchResponse
-	next   int    // index of the event that comes next; belongs to the connection's goroutine
+	next   int    // index of the next event; belongs to the connection's goroutine
 }
 
-// serve runs the server of a side on an address until the process ends. With two more
-// arguments it speaks TLS: a certificate and its key.
+// serve runs the server of a side on an address until the process ends. With two more arguments, a
+// certificate and its key, it uses TLS.
 func serve(args []string) error {
 	if len(args) != 2 && len(args) != 4 {
 		return fmt.Errorf("serve takes a side, an address, and a certificate and its key; it was given %d arguments", len(args))
@@ -93,7 +92,7 @@ func (b *bare) Range(context.Context, *etcdserverpb.RangeRequest) (*etcdserverpb
 	return &etcdserverpb.RangeResponse{Header: &etcdserverpb.ResponseHeader{Revision: int64(len(b.events))}}, nil
 }
 
-// Put makes an event.
+// Put creates an event.
 func (b *bare) Put(_ context.Context, r *etcdserverpb.PutRequest) (*etcdserverpb.PutResponse, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,7 +119,7 @@ func encode(key, value string, revision int64) ([]byte, error) {
 	return b, nil
 }
 
-// Watch takes a stream's watches. Its connection's goroutine serves them.
+// Watch accepts a stream's watches. Its connection's goroutine serves them.
 func (b *bare) Watch(stream etcdserverpb.Watch_WatchServer) error {
 	c, leave := b.join(stream.Context())
 	defer leave()
@@ -143,7 +142,7 @@ func (b *bare) Watch(stream etcdserverpb.Watch_WatchServer) error {
 	}
 }
 
-// join finds the connection of a stream, or begins to serve it.
+// join returns the connection of a stream, and starts to serve a new one.
 func (b *bare) join(ctx context.Context) (c *bareConn, leave func()) {
 	var name string
 	if p, ok := peer.FromContext(ctx); ok {
@@ -191,7 +190,7 @@ func (c *bareConn) add(stream grpc.ServerStream, id, from int64) error {
 	return nil
 }
 
-// forget drops the watches of a stream, which gets no messages from then on.
+// forget removes the watches of a stream, which gets no more messages.
 func (c *bareConn) forget(stream grpc.ServerStream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,7 +203,7 @@ func (c *bareConn) forget(stream grpc.ServerStream) {
 	c.watches = kept
 }
 
-// run sends what there is to all watches, whenever there is something.
+// run sends the pending events to all watches whenever there are any.
 func (c *bareConn) run(ctx context.Context, b *bare) {
 	for {
 		select {
@@ -219,8 +218,7 @@ func (c *bareConn) run(ctx context.Context, b *bare) {
 	}
 }
 
-// pass sends to each watch all events that it has not seen, in messages of a
-// bounded size.
+// pass sends to each watch its pending events, in messages of a bounded size.
 func (c *bareConn) pass(events [][]byte) {
 	const enough = 1 << 20
 	c.mu.Lock()
@@ -233,7 +231,7 @@ func (c *bareConn) pass(events [][]byte) {
 				size += len(events[w.next])
 			}
 			if w.stream.SendMsg(m) != nil {
-				break // its handler will hear of it
+				break // the stream's handler gets the error
 			}
 		}
 	}

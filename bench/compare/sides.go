@@ -27,10 +27,10 @@ import (
 // The kinds of sides.
 const (
 	sideEtcd   = "etcd"
-	sideProxy  = "proxy"  // etcd's grpc-proxy before an etcd
-	sideTier   = "tier"   // three cache nodes before an etcd, through etcd's API
+	sideProxy  = "proxy"  // etcd's grpc-proxy in front of an etcd
+	sideTier   = "tier"   // three cache nodes in front of an etcd, through etcd's API
 	sideNative = "native" // the same nodes, through their own API
-	sideBare   = "grpc"   // a bare grpc-go server that has pre-encoded bytes; see bare
+	sideBare   = "grpc"   // a bare grpc-go server with pre-encoded bytes; see bare
 	sideNATS   = "nats"   // a nats-server, without etcd and without JetStream
 	sideTCP    = "tcp"    // a write of the same bytes to each connection; see floor
 )
@@ -39,25 +39,25 @@ func kinds() []string {
 	return []string{sideEtcd, sideProxy, sideTier, sideNative, sideBare, sideNATS, sideTCP}
 }
 
-// cached says that a kind has cache nodes.
+// cached reports whether a kind has cache nodes.
 func cached(kind string) bool { return kind == sideTier || kind == sideNative }
 
-// side is something that is measured: processes of its own, on data of its own.
-// Its methods belong to one goroutine.
+// side is a system under measurement: separate processes with separate data. Its methods belong to
+// one goroutine.
 type side struct {
 	kind  string
 	etcd  *etcdtest.Process // nil: none
 	nodes *nodetest.Cluster // nil: none
 	front *proc.Process     // the proxy or the bare server; nil: none
-	ends  []string          // where clients connect
+	ends  []string          // addresses for clients
 	began time.Time
-	store string    // where writes go: they are etcd's work on every side
+	store string    // address for writes: they are etcd's work on every side
 	tls   *identity // nil: plain text
 
 	published atomic.Int64 // the revision of the last event of a side without etcd's API
 }
 
-// startSide runs a side in a directory of its own, which must not be there.
+// startSide runs a side in a new directory.
 func startSide(ctx context.Context, cfg *config, kind, dir string, as setup) (_ *side, err error) {
 	s := &side{kind: kind, tls: cfg.identity, began: time.Now()}
 	defer func() {
@@ -119,7 +119,7 @@ func startSide(ctx context.Context, cfg *config, kind, dir string, as setup) (_ 
 	return s, s.answers(ctx)
 }
 
-// single returns the command of a side that is one process without an etcd, on an address; "" for
+// single returns the command of a side that is one process without an etcd, at an address; "" for
 // other sides.
 func (s *side) single(cfg *config, address string) (program string, args []string) {
 	switch s.kind {
@@ -135,7 +135,7 @@ func (s *side) single(cfg *config, address string) (program string, args []strin
 	return "", nil
 }
 
-// answers waits until every server that clients connect to has answered once.
+// answers waits until every server with clients has answered once.
 func (s *side) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -170,7 +170,7 @@ func (s *side) stop() error {
 	return nil
 }
 
-// servers are the processes that clients are connected to.
+// servers returns the processes that clients connect to.
 func (s *side) servers() (pids []int) {
 	switch {
 	case s.nodes != nil:
@@ -187,7 +187,7 @@ func (s *side) servers() (pids []int) {
 	return pids
 }
 
-// behind is the etcd that the servers read from, if any.
+// behind returns the etcd that the servers read from, if any.
 func (s *side) behind() []int {
 	if s.etcd == nil || s.kind == sideEtcd {
 		return nil
@@ -195,7 +195,7 @@ func (s *side) behind() []int {
 	return []int{s.etcd.PID()}
 }
 
-// all are the side's processes.
+// all returns the side's processes.
 func (s *side) all() []int { return slices.Concat(s.servers(), s.behind()) }
 
 // dial connects to an endpoint.
@@ -213,8 +213,8 @@ func (s *side) dial(end string, more ...grpc.DialOption) (*grpc.ClientConn, erro
 	return conn, nil
 }
 
-// owner returns the endpoint of the node that watches etcd for a range of keys, or
-// "" when there is none: the range is in several shards.
+// owner returns the endpoint of the node that watches etcd for a range of keys, or "" if there is
+// none: the range is in several shards.
 func (s *side) owner(ctx context.Context, first, last string) (string, error) {
 	creds := insecure.NewCredentials()
 	if s.tls != nil {
@@ -249,7 +249,7 @@ func (s *side) owner(ctx context.Context, first, last string) (string, error) {
 	return "", nil
 }
 
-// keyPrefix is that of all keys that are listed.
+// keyPrefix is the prefix of all listed keys.
 const keyPrefix = "/registry/pods/"
 
 func keyName(i int) string { return fmt.Sprintf("%sns-%02d/pod-%07d", keyPrefix, i%20, i) }
@@ -274,7 +274,7 @@ func (s *side) fill(ctx context.Context, as setup) error {
 	return nil
 }
 
-// value is text of so many bytes, another one for each i.
+// value returns text of size bytes, different for each i.
 func value(i, size int) string {
 	var b strings.Builder
 	for n := uint32(i)*2654435761 + 1; b.Len() < size; n = n*1664525 + 1013904223 {
@@ -296,7 +296,7 @@ func (s *side) used() (u used, err error) {
 	return u, errors.Join(err1, err2)
 }
 
-// since returns the use since then.
+// since returns the usage since then.
 func (s *side) since(then used) (used, error) {
 	now, err := s.used()
 	return used{all: now.all - then.all, behind: now.behind - then.behind, wall: now.wall - then.wall}, err

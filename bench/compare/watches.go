@@ -33,10 +33,10 @@ const (
 	figureReplay    = "CPU per event replayed"
 )
 
-// watchLoads are all combinations of the properties of watches. Those that differ
-// from the usual one in one property, other than the watched range and its
-// size, are standard. --full adds those that differ in two, without those of other value sizes,
-// which say nothing new, and of a part of the keys as fast as possible, where etcd's writes are the limit.
+// watchLoads are all combinations of the properties of watches. The combinations that differ from the
+// usual one in one property, other than the watched range and its size, are standard. --full adds the ones
+// that differ in two, except for other value sizes, which show nothing new, and for a part of the keys as
+// fast as possible, where etcd's writes are the limit.
 func watchLoads(c *config) (out []load) {
 	for i, mode := range c.modes {
 		for j, what := range c.whats {
@@ -75,14 +75,14 @@ func watchLoads(c *config) (out []load) {
 	})
 }
 
-// watchLoad is watches and the writes that they see.
+// watchLoad is a set of watches and the writes for them.
 type watchLoad struct {
 	shape
 	saturated bool
 }
 
-// messaging are the sides without etcd's API that a load is for: paced watches that match every
-// event, of which NATS has up to a hundred on a connection, and a raw write one.
+// messaging returns the sides without etcd's API for a load: paced watches that match every event.
+// NATS has up to a hundred of them on a connection, and a raw write one.
 func (w watchLoad) messaging() (sides []string) {
 	if w.what != whatPrefix || w.saturated || w.mode == modeStream {
 		return nil
@@ -94,7 +94,7 @@ func (w watchLoad) messaging() (sides []string) {
 	return sides
 }
 
-// usualRate is the events that a paced load delivers per second, over all watches. With a
+// usualRate is the number of events that a paced load delivers per second, over all watches. With a
 // connection for each watch, 50,000 are more than etcd can deliver on two cores.
 func usualRate(mode string) int {
 	if mode == modeConnection {
@@ -103,9 +103,9 @@ func usualRate(mode string) int {
 	return 50_000
 }
 
-// pace returns how many events are written, and how many per second.
+// pace returns the number of events to write, and their rate per second.
 func (w watchLoad) pace(c *config) (events int, perSecond float64) {
-	const fastest = 1_000 // puts per second, so that it is watches that are measured
+	const fastest = 1_000 // puts per second, so that the load measures watches
 	if w.saturated {
 		return max(1, c.deliveries/w.matched()), 0
 	}
@@ -132,7 +132,7 @@ func (w watchLoad) run(ctx context.Context, t *trial) error {
 		return err
 	}
 	defer a.close()
-	if err := pause(ctx, t.rest/2); err != nil { // garbage of the opening must not count
+	if err := pause(ctx, t.rest/2); err != nil { // do not measure garbage from opening the watches
 		return err
 	}
 	watched, spent, failed := t.run(ctx, a, perSecond)
@@ -140,8 +140,8 @@ func (w watchLoad) run(ctx context.Context, t *trial) error {
 	if failed != nil && n < whole/10 {
 		return failed
 	}
-	// The cost is recorded even if a side has cut streams in the middle.
-	base := time.Duration(2 * float64(quiet.all) * float64(n) / float64(whole)) // it was half of the writes
+	// The cost is recorded even if a side has cut streams before the end.
+	base := time.Duration(2 * float64(quiet.all) * float64(n) / float64(whole)) // it had half of the writes
 	t.noteTime(figureCPU, spent.all, n)
 	t.noteTime(figureAbove, spent.all-base, n)
 	if len(t.side.behind()) > 0 {
@@ -150,7 +150,7 @@ func (w watchLoad) run(ctx context.Context, t *trial) error {
 	t.note(figureUnwatched, unitTime, unwatched.quantile(0.5).Seconds())
 	t.note(figureTogether, unitCount, float64(a.carried.Load())/float64(max(a.messages.Load(), 1)))
 	if failed != nil {
-		return fmt.Errorf("after %d of %d deliveries, which its figures are of: %w", n, whole, failed)
+		return fmt.Errorf("after %d of %d deliveries, on which its figures are based: %w", n, whole, failed)
 	}
 	t.note(figurePut, unitTime, watched.quantile(0.5).Seconds())
 	if w.saturated {
@@ -160,8 +160,8 @@ func (w watchLoad) run(ctx context.Context, t *trial) error {
 	return t.noteLatency(ctx, a)
 }
 
-// noteLatency keeps how long events took to their receipt: for all watches, and where
-// the keys have one owner, for those at the owner and at replicas.
+// noteLatency records the latency of events: for all watches, and if the keys have one owner,
+// separately at the owner and at replicas.
 func (t *trial) noteLatency(ctx context.Context, a *audience) (err error) {
 	var owner string
 	if t.side.nodes != nil {
@@ -188,7 +188,7 @@ func (t *trial) noteLatency(ctx context.Context, a *audience) (err error) {
 	return nil
 }
 
-// audience opens the watches of a load, for events that are about to be written.
+// audience opens the watches of a load for future events.
 func (t *trial) audience(ctx context.Context, sh shape, events int, options ...grpc.DialOption) (*audience, error) {
 	after, err := t.revision(ctx)
 	if err != nil {
@@ -203,7 +203,7 @@ func (t *trial) audience(ctx context.Context, sh shape, events int, options ...g
 	return a, nil
 }
 
-// revision returns that of the side's etcd.
+// revision returns the revision of the side's etcd.
 func (t *trial) revision(ctx context.Context) (int64, error) {
 	to, err := t.side.writer()
 	if err != nil {
@@ -213,8 +213,7 @@ func (t *trial) revision(ctx context.Context) (int64, error) {
 	return to.revision(ctx)
 }
 
-// unwatched writes events that no client watches, and returns their cost and the
-// durations of the puts.
+// unwatched writes events without watches, and returns their cost and the durations of the puts.
 func (t *trial) unwatched(ctx context.Context, sh shape, events int, perSecond float64) (used, *histogram, error) {
 	after, err := t.revision(ctx)
 	if err != nil {
@@ -241,8 +240,8 @@ func (t *trial) write(ctx context.Context, a *audience, perSecond float64) (*his
 	return a.write(ctx, to, perSecond)
 }
 
-// run writes an audience's events and reads them, and returns the durations of the
-// puts and the total cost, up to the failure if there is one.
+// run writes an audience's events and reads them, and returns the durations of the puts and the
+// total cost, up to a failure if there is one.
 func (t *trial) run(ctx context.Context, a *audience, perSecond float64) (puts *histogram, spent used, err error) {
 	profiled, err := t.profiled()
 	if err != nil {
@@ -269,8 +268,8 @@ func (t *trial) run(ctx context.Context, a *audience, perSecond float64) (puts *
 	return puts, spent, errors.Join(err, failed)
 }
 
-// profiled profiles the servers until done is called, when that is wanted. Look
-// at it with: perf report --no-children -i FILE.
+// profiled profiles the servers until done is called, if configured. View the result with: perf
+// report --no-children -i FILE.
 func (t *trial) profiled() (done func(), err error) {
 	if t.profile == "" {
 		return func() {}, nil
@@ -287,8 +286,8 @@ func (t *trial) profiled() (done func(), err error) {
 	return p.Interrupt, nil
 }
 
-// stoppedLoad measures watches, and then the same with an additional client that does
-// not read.
+// stoppedLoad measures watches, and then the same watches with an additional client that does not
+// read.
 type stoppedLoad struct{ shape }
 
 func (l stoppedLoad) run(ctx context.Context, t *trial) error {

@@ -13,14 +13,14 @@ import (
 
 // writer writes the events of a load. Its methods may be called from any goroutine.
 type writer interface {
-	// put writes an event and returns its revision when the server has acknowledged it.
+	// put writes an event and returns its revision after the server's acknowledgement.
 	put(ctx context.Context, key, value string) (revision int64, err error)
-	// revision returns that of the last event.
+	// revision returns the revision of the last event.
 	revision(ctx context.Context) (int64, error)
 	io.Closer
 }
 
-// writer returns a new one, with a connection of its own.
+// writer returns a new writer with a separate connection.
 func (s *side) writer() (writer, error) {
 	if s.messaging() {
 		return s.publisher()
@@ -32,7 +32,7 @@ func (s *side) writer() (writer, error) {
 // client returns a client of the store of a side with etcd's API.
 func (s *side) client() (*clientv3.Client, error) {
 	cfg := clientv3.Config{Endpoints: []string{s.store}, Logger: zap.NewNop(), DialTimeout: 10 * time.Second}
-	if s.tls != nil && s.kind == sideBare { // which has one port
+	if s.tls != nil && s.kind == sideBare { // a bare side has one port
 		cfg.TLS = s.tls.client()
 	}
 	cli, err := clientv3.New(cfg)
@@ -67,14 +67,13 @@ type connection interface {
 	io.Closer
 }
 
-// stream carries the watches of a client: it sends requests and receives answers, which are
-// scanned.
+// stream carries the watches of a client: it sends requests and scans received answers.
 type stream interface {
 	SendMsg(m any) error
 	RecvMsg(m any) error
 }
 
-// connect makes a connection for watches.
+// connect opens a connection for watches.
 func (s *side) connect(end string, more ...grpc.DialOption) (connection, error) {
 	if s.messaging() {
 		return s.subscriber(end)
@@ -83,7 +82,7 @@ func (s *side) connect(end string, more ...grpc.DialOption) (connection, error) 
 	return grpcConnection{conn}, err
 }
 
-// grpcConnection is one to a gRPC server.
+// grpcConnection is a connection to a gRPC server.
 type grpcConnection struct{ *grpc.ClientConn }
 
 func (c grpcConnection) open(ctx context.Context, method string) (stream, error) {

@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// purpose classifies CPU time of a node by functions on the stack. Earlier
-// purposes win.
+// purpose classifies CPU time of a node by functions on the stack. Earlier purposes take
+// precedence.
 type purpose struct {
 	name string
-	// of are parts of the names of functions.
+	// of has parts of function names.
 	of []string
 }
 
-// The purposes that [attributed] counts beside those below.
+// The purposes that [attributed] counts in addition to those of purposes.
 const (
-	// transport is gRPC and the network in memory, without a handler on the stack.
+	// transport is gRPC and the in-memory network, without a handler on the stack.
 	transport = "gRPC between nodes and to etcd"
-	// golang is the scheduler, timers and garbage collection, which all others cause.
+	// golang is the scheduler, timers and garbage collection, caused by all other purposes.
 	golang = "the Go runtime"
 	others = "all else"
 )
@@ -50,10 +50,10 @@ func purposes() []purpose {
 	}
 }
 
-// profiler takes CPU profiles from outside of a bubble of fake time: what reads a profile
-// waits for the CPU, and fake time would not advance.
+// profiler takes CPU profiles outside of a bubble of fake time: the reader of a profile waits for
+// the CPU, and fake time would not advance.
 type profiler struct {
-	// All are made outside.
+	// All are created outside.
 	starts, stops chan struct{}
 	started       chan error
 	stopped       chan []byte
@@ -94,8 +94,8 @@ type share struct {
 	took time.Duration
 }
 
-// attributed sums the samples of a CPU profile by purpose, in the order of purposes. It
-// needs the go command.
+// attributed sums the samples of a CPU profile by purpose, in the order of purposes. It needs the
+// go command.
 func attributed(profile []byte) ([]share, error) {
 	dir, err := os.MkdirTemp("", "scale")
 	if err != nil {
@@ -113,8 +113,8 @@ func attributed(profile []byte) ([]share, error) {
 	return sumUp(out)
 }
 
-// sumUp sums what pprof -traces prints: for each stack a line with its milliseconds and
-// the innermost function, and one for each function further out.
+// sumUp sums the output of pprof -traces: for each stack it has a line with its milliseconds and
+// the innermost function, and one line for each function further out.
 func sumUp(traces []byte) ([]share, error) {
 	all := purposes()
 	sums := make([]share, 0, len(all)+1)

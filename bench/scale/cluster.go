@@ -19,10 +19,10 @@ type cluster struct {
 	rules   planner.Rules
 	history planner.Observations
 	now     time.Time
-	could   map[shard.NodeID]bool // have shards, when all was settled last
+	could   map[shard.NodeID]bool // nodes that could have shards when the map last settled
 }
 
-// found founds a cluster whose copies are already at their target nodes.
+// found creates a cluster whose copies are already at their target nodes.
 func found(c config) (*cluster, error) {
 	cl := &cluster{config: c, now: time.Unix(1_800_000_000, 0), rules: planner.DefaultRules()}
 	cl.rules.MaxFills, cl.rules.MaxNodeFills, cl.rules.Planner = c.maxMoves, c.maxNodeMoves, new(planner.Planner)
@@ -46,7 +46,7 @@ func found(c config) (*cluster, error) {
 	return cl, err
 }
 
-// join adds a node, in the zone whose turn it is.
+// join adds a node in the next zone.
 func (c *cluster) join() shard.NodeID {
 	i := len(c.members)
 	n := shard.Member{
@@ -57,7 +57,7 @@ func (c *cluster) join() shard.NodeID {
 	return n.Name
 }
 
-// set changes what gossip shows of a node.
+// set changes the gossip state of a node.
 func (c *cluster) set(i int, state shard.State, draining bool) {
 	c.members[i].State, c.members[i].Draining, c.members[i].Since = state, draining, c.now
 }
@@ -66,12 +66,12 @@ func (c *cluster) set(i int, state shard.State, draining bool) {
 type effect struct {
 	worst    time.Duration // CPU time of the longest plan
 	commands int           // changes of the map
-	copies   int           // replicas that were loaded
-	fewest   int           // the fewest that any planner could do with
-	lasted   time.Duration // as the bounds on moves have it
+	copies   int           // replicas that had to be loaded
+	fewest   int           // the minimum for any planner
+	lasted   time.Duration // under the bounds on moves
 }
 
-// settle lets the leader decide until there is nothing left to do.
+// settle lets the leader decide until no decisions remain.
 func (c *cluster) settle() (effect, error) {
 	e := effect{fewest: c.fewest()}
 	began := c.now
@@ -117,8 +117,8 @@ func (c *cluster) can() map[shard.NodeID]bool {
 	return can
 }
 
-// fewest returns how many replicas any planner must load: what those had that
-// cannot have shards any more, or an even share for each that can since.
+// fewest returns the minimum number of replicas that any planner must load: the replicas of nodes
+// that can no longer have shards, or an even share for each new node.
 func (c *cluster) fewest() int {
 	can, lost, come := c.can(), 0, 0
 	for i := range c.m.Shards {
@@ -146,7 +146,7 @@ func missing(nodes, others []shard.NodeID) (n int) {
 	return n
 }
 
-// skew is the greatest share of any node over the mean.
+// skew returns the greatest share of any node relative to the mean.
 func (c *cluster) skew(share func(s *shard.Shard, add func(n shard.NodeID, x float64))) float64 {
 	of, sum := make(map[shard.NodeID]float64), 0.0
 	for i := range c.m.Shards {
@@ -177,8 +177,8 @@ func (c *cluster) ownerSkew() float64 {
 	return c.skew(func(s *shard.Shard, add func(shard.NodeID, float64)) { add(s.Owner(), 1) })
 }
 
-// watchSkew spreads the watches of each shard evenly over its replicas, as clients
-// do that pick one at random.
+// watchSkew spreads the watches of each shard evenly over its replicas, like clients that choose
+// one at random.
 func (c *cluster) watchSkew(watches map[shard.ID]float64) float64 {
 	return c.skew(func(s *shard.Shard, add func(shard.NodeID, float64)) {
 		for _, n := range s.Replicas {
@@ -187,12 +187,11 @@ func (c *cluster) watchSkew(watches map[shard.ID]float64) float64 {
 	})
 }
 
-// cpu returns the CPU time of the process so far: what else runs on the machine
-// does not count.
+// cpu returns the CPU time of this process so far: other processes on the machine do not count.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err) // it cannot fail with these arguments
+		panic(err) // cannot fail with these arguments
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/sim"
 )
 
-// reportLive runs whole nodes in this process, on fake time: gossip, raft with three
-// voters, the shard map, and clients that follow it. Fake time does not advance while
-// anything computes, so that a slow machine causes no suspicions, and the numbers of
-// bytes and times are those of a machine with enough CPUs.
+// reportLive runs complete nodes in this process, on fake time: gossip, raft with three voters, the
+// shard map, and clients that follow it. Fake time does not advance during computations, so a slow
+// machine causes no suspicions, and the numbers of bytes and times are those of a machine with
+// enough CPUs.
 func reportLive(conf config, out, tell io.Writer) error {
 	testing.Init()
 	if err := flag.CommandLine.Parse(nil); err != nil {
@@ -50,17 +50,17 @@ type liveCluster struct {
 
 // follower is a client that follows the shards of one key.
 type follower struct {
-	through  string // the node
+	through  string // the node of its stream
 	shard    uint64
 	version  atomic.Uint64 // of its map
-	suspect  atomic.Bool   // whether it knows the flapping member as suspect
+	suspect  atomic.Bool   // its map has the flapping member as suspect
 	messages *atomic.Int64
 }
 
 const (
 	// restTime is the duration of the measurement at rest.
 	restTime = time.Minute
-	// flapping is the number of the node that flaps: it does not vote.
+	// flapping is the number of the node that flaps: it is not a voter.
 	flapping = 4
 )
 
@@ -85,7 +85,7 @@ func live(t *testing.T, conf config, out, tell io.Writer) {
 	fmt.Fprintf(tell, "took %v\n", time.Since(began).Round(time.Second))
 }
 
-// spread cuts the map into shards, and waits until they are spread over the nodes.
+// spread cuts the map into shards, and waits until they are distributed over the nodes.
 func (l *liveCluster) spread() {
 	into := 2 * l.conf.live
 	fmt.Fprintf(l.tell, "cutting the map into %d shards\n", into)
@@ -116,10 +116,10 @@ func (l *liveCluster) propose(change shard.Change) uint64 {
 	return version
 }
 
-// idle measures a minute in which nothing happens.
+// idle measures a minute without changes.
 func (l *liveCluster) idle() {
 	fmt.Fprintf(l.tell, "measuring rest\n")
-	time.Sleep(restTime) // the joins are gossiped
+	time.Sleep(restTime) // wait until the joins are gossiped
 	if err := l.profile.start(); err != nil {
 		l.t.Fatal(err)
 	}
@@ -137,13 +137,13 @@ func (l *liveCluster) idle() {
 	l.attribute(profile)
 }
 
-// ofACore is CPU time in the time of rest, in percent of a core for each node.
+// ofACore returns CPU time as a percentage of a core for each node at rest.
 func (l *liveCluster) ofACore(used time.Duration) float64 {
 	return 100 * used.Seconds() / restTime.Seconds() / float64(l.conf.live)
 }
 
 // attribute prints the distribution of the CPU time at rest. The runtime and the transport work for all
-// others: they are added to map and members in proportion.
+// other purposes: they are added to map and members in proportion.
 func (l *liveCluster) attribute(profile []byte) {
 	shares, err := attributed(profile)
 	if err != nil {
@@ -195,7 +195,7 @@ func (l *liveCluster) follow(ctx context.Context) {
 	time.Sleep(time.Second)
 }
 
-// run takes what arrives until the stream ends.
+// run handles the messages of the stream until it ends.
 func (f *follower) run(stream pb.ClusterService_WatchShardMapClient, flapping string) {
 	for {
 		r, err := stream.Recv()
@@ -223,15 +223,15 @@ func (l *liveCluster) clientsWith(ok func(*follower) bool) bool {
 	return true
 }
 
-// measured runs one thing, which returns when nodes and clients know of it, and prints
-// a row with its cost beyond rest. The row excludes gossip: two nodes exchange their whole
-// state about every two minutes, which would dominate so short a time.
+// measured runs a change, which returns when nodes and clients have noticed it, and prints a row
+// with its cost beyond rest. The row excludes gossip: two nodes exchange their whole state about
+// every two minutes, which would dominate this short period.
 func (l *liveCluster) measured(what string, do func() (nodes, clients time.Duration)) {
 	fmt.Fprintf(l.tell, "measuring %s\n", what)
 	messages := l.clients[0].messages
 	began, used, before, heard := time.Now(), cpu(), l.Traffic(), messages.Load()
 	nodes, clients := do()
-	time.Sleep(10 * time.Second) // it is gossiped to the end
+	time.Sleep(10 * time.Second) // until gossip has spread it
 	took, sent := time.Since(began), l.Traffic().Since(before)
 	share := took.Seconds() / restTime.Seconds()
 	peers := sent.Peers - int64(share*float64(l.rest.Peers))
@@ -240,7 +240,7 @@ func (l *liveCluster) measured(what string, do func() (nodes, clients time.Durat
 		max(0, peers), sent.Clients, messages.Load()-heard, max(0, used).Round(10*time.Millisecond))
 }
 
-// until returns the time after which ok holds.
+// until returns the time until ok returns true.
 func (l *liveCluster) until(began time.Time, what string, ok func() bool) time.Duration {
 	for !ok() {
 		if time.Since(began) > time.Minute {
@@ -272,8 +272,8 @@ func (l *liveCluster) change() {
 	})
 }
 
-// flap takes a node off the network until all others, and their clients, know that it is
-// suspect, and then brings it back: it refutes the suspicion.
+// flap disconnects a node from the network until all others, and their clients, suspect it, and
+// then reconnects it: it refutes the suspicion.
 func (l *liveCluster) flap() {
 	name := l.Names()[flapping]
 	nodesKnow := func(state pb.MemberState) func() bool {

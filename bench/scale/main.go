@@ -1,6 +1,6 @@
-// Command scale runs the planner of the shard map for a cluster that is larger than
-// any machine here: with the functions that a raft leader runs, on made-up members
-// and time. It prints what docs/scaling.md shows.
+// Command scale runs the planner of the shard map for a cluster that is larger than any available
+// machine: with the functions of a raft leader, on simulated members and time. It prints the tables
+// of docs/scaling.md.
 package main
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const usage = `scale plans the shard map of a large cluster that is not there: nodes come and go
-on made-up time, and the raft leader's own rules decide, move by move. It prints
-what each change costs: time to plan it, replicas that are copied beside those that
-were lost (or an even share for nodes that came), how long the bounds on moves make it last, and how even it leaves the
-cluster; then how large the map is.
+const usage = `scale plans the shard map of a large simulated cluster: nodes come and go
+on simulated time, and the raft leader's own rules decide, move by move. It prints
+the cost of each change: time to plan it, copied replicas compared with the
+lost ones (or with an even share for new nodes), its duration under the bounds on moves, and the resulting balance of the
+cluster; then the size of the map.
 
 Usage:
   go run ./bench/scale [flags]
@@ -26,16 +26,16 @@ Examples:
   # The table of docs/scaling.md
   go run ./bench/scale
 
-  # A cluster of yours
+  # Your own cluster
   go run ./bench/scale --nodes 50 --shards 2000 --watches 500000
 
-  # What gossip, raft and the map cost each of 200 nodes, which run in memory, and
+  # The cost of gossip, raft and the map for each of 200 nodes, which run in memory, with
   # 10,000 clients that follow the map
   go run ./bench/scale --live 200
 
 Flags:
 %s
-Exit codes: 0 the tables are printed; 1 something could not be planned, or took
+Exit codes: 0 the tables are printed; 1 a change could not be planned, or its plan took
 longer than --most; 2 wrong flags.
 `
 
@@ -56,16 +56,16 @@ func (c *config) flags() *pflag.FlagSet {
 	fs := pflag.NewFlagSet("scale", pflag.ContinueOnError)
 	fs.SortFlags = false
 	fs.IntVar(&c.nodes, "nodes", c.nodes, "`number` of nodes")
-	fs.IntVar(&c.zones, "zones", c.zones, "`number` of zones that they are spread over")
+	fs.IntVar(&c.zones, "zones", c.zones, "`number` of zones of the nodes")
 	fs.IntVar(&c.shards, "shards", c.shards, "`number` of shards")
-	fs.IntVar(&c.replicas, "replicas", c.replicas, "`number` of replicas of each")
+	fs.IntVar(&c.replicas, "replicas", c.replicas, "`number` of replicas of each shard")
 	fs.IntVar(&c.watches, "watches", c.watches, "`number` of watches of clients")
-	fs.IntVar(&c.maxMoves, "max-moves", c.maxMoves, "as of cachenode")
-	fs.IntVar(&c.maxNodeMoves, "max-node-moves", c.maxNodeMoves, "as of cachenode")
-	fs.IntVar(&c.live, "live", c.live, "run that `number` of whole nodes instead, in memory and on fake time, and measure them; 250 at most")
+	fs.IntVar(&c.maxMoves, "max-moves", c.maxMoves, "the setting of cachenode")
+	fs.IntVar(&c.maxNodeMoves, "max-node-moves", c.maxNodeMoves, "the setting of cachenode")
+	fs.IntVar(&c.live, "live", c.live, "instead run this `number` of complete nodes, in memory and on fake time, and measure them; at most 250")
 	fs.IntVar(&c.clients, "clients", c.clients, "with --live: `number` of clients that follow the map")
-	fs.Uint64Var(&c.seed, "seed", c.seed, "`number` that the watches are spread by")
-	fs.DurationVar(&c.most, "most", c.most, "fail when one plan takes longer; 0: never")
+	fs.Uint64Var(&c.seed, "seed", c.seed, "`number` that determines the distribution of the watches")
+	fs.DurationVar(&c.most, "most", c.most, "fail if one plan takes longer; 0: never")
 	return fs
 }
 

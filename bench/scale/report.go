@@ -12,13 +12,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// change is something that happens to a cluster.
+// change is a change of a cluster.
 type change struct {
 	name string
 	do   func(c *cluster)
 }
 
-// changes are made one after the other.
+// changes returns the changes, which are made in sequence.
 func changes(c config) []change {
 	tenth, zone := c.nodes/10, func(do func(c *cluster, i int)) func(*cluster) {
 		return func(cl *cluster) {
@@ -104,8 +104,7 @@ func report(c config, out io.Writer) error {
 	return nil
 }
 
-// reportRestart restarts some nodes one after the other: each drains, leaves, and is
-// back a moment later.
+// reportRestart restarts some nodes in sequence: each drains, leaves, and returns a moment later.
 func reportRestart(cl *cluster, out io.Writer) error {
 	const restarted = 3
 	cl.now = cl.now.Add(time.Hour)
@@ -131,8 +130,8 @@ func reportRestart(cl *cluster, out io.Writer) error {
 	return err
 }
 
-// reportWatches spreads the watches over the shards, evenly and as most clusters do,
-// and lets the load change the map for a while.
+// reportWatches spreads the watches over the shards, evenly and by a typical distribution, and lets
+// the load change the map for a while.
 func reportWatches(c config, out io.Writer) error {
 	cl, err := found(c)
 	if err != nil {
@@ -193,7 +192,7 @@ func reportWatches(c config, out io.Writer) error {
 	return err
 }
 
-// inside returns some key to cut a range at.
+// inside returns a key at which a range can be cut.
 func inside(r kv.Range) string {
 	for _, letter := range "mgdba" {
 		if at := r.Start + string(letter) + "/"; r.Contains(at) {
@@ -241,11 +240,11 @@ func reportSize(cl *cluster, out io.Writer) error {
 	return err
 }
 
-// heap returns the bytes that live on the heap.
+// heap returns the size of the live heap in bytes.
 func heap() int64 {
 	var s runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what the first one has finalized
+	runtime.GC() // collect also objects that the first run finalized
 	runtime.ReadMemStats(&s)
 	return int64(s.HeapAlloc)
 }
