@@ -27,7 +27,8 @@ type Result struct {
 // Hunter builds and runs the tests of mutants. Its methods may be called
 // concurrently.
 type Hunter struct {
-	// Root is the module's directory, Dir the one for overlays and test binaries; both absolute.
+	// Root is the module's directory, Dir the directory for overlays and test binaries; both
+	// absolute.
 	Root, Dir string
 
 	mu   sync.Mutex
@@ -36,10 +37,10 @@ type Hunter struct {
 
 // Time limits of tests.
 const (
-	// soundLimit is for all tests of a package without a bug.
+	// soundLimit is the limit for all tests of a package without a bug.
 	soundLimit = 5 * time.Minute
-	// A mutant's tests may take longer than without a bug before they count as hanging: they run
-	// on a machine that may also build another mutant.
+	// A mutant's tests may take longer than without a bug before they count as hanging: another
+	// mutant may be built on the same machine.
 	leastLimit, limitFactor = 20 * time.Second, 5
 )
 
@@ -93,8 +94,8 @@ func (h *Hunter) limit(m Mutant) time.Duration {
 	return limit
 }
 
-// Hunt builds the mutant's package with the bug in it and runs its tests. Tests that take
-// more than 20 s and five times as long as in Sound count as hanging, which kills the mutant.
+// Hunt builds the mutant's package with the bug and runs its tests. Tests that take more than 20 s
+// and five times as long as in Sound count as hanging, which kills the mutant.
 func (h *Hunter) Hunt(ctx context.Context, m Mutant) (Result, error) {
 	began := time.Now()
 	text, err := m.Apply(h.Root)
@@ -124,7 +125,7 @@ func (h *Hunter) path(name, kind string) string {
 }
 
 func (h *Hunter) build(ctx context.Context, pkg, bin string, flags ...string) error {
-	// Without debug information it links in two thirds of the time.
+	// Linking without debug information takes a third less time.
 	args := append([]string{"test", "-c", "-ldflags=-w", "-o", bin}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
 	cmd.Dir = h.Root
@@ -134,7 +135,7 @@ func (h *Hunter) build(ctx context.Context, pkg, bin string, flags ...string) er
 	return nil
 }
 
-// run runs tests, and returns the first that failed, also by the time limit of all of them.
+// run runs tests, and returns the first failed one. All tests together have a time limit.
 func (h *Hunter) run(ctx context.Context, pkg, bin, tests string, limit time.Duration) (failed, out string, err error) {
 	cmd := exec.CommandContext(ctx, bin, "-test.run", "^("+tests+")$", "-test.timeout", limit.String(), "-test.failfast", "-test.v")
 	cmd.Dir = filepath.Join(h.Root, pkg)
@@ -156,7 +157,7 @@ func (h *Hunter) run(ctx context.Context, pkg, bin, tests string, limit time.Dur
 	return first(out), out, nil
 }
 
-// first returns the name of the first test that failed, in the output of tests.
+// first returns the name of the first failed test in the output of tests.
 func first(out string) string {
 	if m := regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`).FindStringSubmatch(out); m != nil {
 		return m[1]

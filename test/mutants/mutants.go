@@ -1,9 +1,8 @@
-// Package mutants lists bugs as text replacements in product code, each with the
-// tests that must fail when it is in place. A test suite that passes with one of
-// them does not check what the code is there for.
+// Package mutants lists bugs as text replacements in product code, each with the tests that must
+// fail with it. A test suite that passes with a bug does not check the purpose of that code.
 //
-// Read [Mutant] and [All] first, then [Hunter]. The product has no seams for
-// mutants: a mutant is compiled in through go build's -overlay.
+// Read [Mutant] and [All] first, then [Hunter]. The product has no hooks for mutants: go build's
+// -overlay compiles them in.
 package mutants
 
 import (
@@ -19,22 +18,22 @@ import (
 
 // Mutant is one bug.
 type Mutant struct {
-	// Name is unique. Bug says what the mutated code does wrong.
+	// Name is unique. Bug describes the wrong behaviour.
 	Name, Bug string
-	// File is where Old, which occurs there once, becomes New. In a [Group] it is
-	// relative to the group's package, in [All] to the module.
+	// File contains Old exactly once, which becomes New. The path is relative to the package in a
+	// [Group], and to the module in [All].
 	File     string
 	Old, New string
-	// Tests are the names of the tests that must fail, separated by "|", in
-	// Package. A [Group] fills in its own package where Package is empty.
+	// Tests are the names of the tests in Package that must fail, separated by "|". A [Group] sets
+	// its own package if Package is empty.
 	Tests   string
 	Package string
-	// Equivalent says why no test can tell the mutant from the product. Such a
+	// Equivalent is the reason why no test can distinguish the mutant from the product. Such a
 	// mutant must survive.
 	Equivalent string
 }
 
-// Group has the mutants of one package.
+// Group is the mutants of one package.
 type Group struct {
 	Package string
 	Mutants []Mutant
@@ -86,7 +85,7 @@ func All() (all []Mutant) {
 	return all
 }
 
-// Apply returns the text of the mutant's file with the bug in it.
+// Apply returns the text of the mutant's file with the bug.
 func (m Mutant) Apply(root string) ([]byte, error) {
 	text, err := os.ReadFile(filepath.Join(root, m.File))
 	if err != nil {
@@ -134,7 +133,7 @@ func (m Mutant) Check(root string) error {
 	return nil
 }
 
-// testsOf returns the names of all tests of a package that mutants name.
+// testsOf returns the names of all tests of a package in mutants.
 func testsOf(pkg string, all []Mutant) (tests []string) {
 	for _, m := range all {
 		if m.Package == pkg {

@@ -11,8 +11,8 @@ import (
 
 const root = "../.."
 
-// A mutant whose code has changed, or whose test was renamed, must be updated
-// with it: otherwise `make mutants` runs less than it says.
+// A mutant must be updated when its code or the name of its test changes: otherwise
+// `make mutants` tests less than it reports.
 func TestEveryMutantApplies(t *testing.T) {
 	all := mutants.All()
 	seen := make(map[string]bool)
@@ -52,7 +52,7 @@ func TestAMutantThatDoesNotApplySaysSo(t *testing.T) {
 	}
 }
 
-// Some of them; `make mutants` hunts all.
+// This test runs some of them; `make mutants` runs all.
 func TestSomeMutantsAreKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the tests of some packages")

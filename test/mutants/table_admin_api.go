@@ -3,11 +3,11 @@ package mutants
 func adminAPIGroup() Group {
 	return Group{Package: "internal/edge/admin", Mutants: []Mutant{
 		{
-			Name: "anyone-administers", Bug: "lets users of etcd's without the root role administer", File: "placement.go",
+			Name: "anyone-administers", Bug: "lets etcd users without the root role use administrative calls", File: "placement.go",
 			Old: `err = g.MayAdminister(user)`, New: `_ = g`, Tests: "TestOnlyRootAdministers", Package: "internal/node",
 		},
 		{
-			Name: "map-after-the-user", Bug: "shows the map to callers who are no users any more", File: "watchmap.go",
+			Name: "map-after-the-user", Bug: "shows the map to callers who are no longer etcd users", File: "watchmap.go",
 			Old: `if err = s.callers.Guard.MayLook(user);`, New: `if err = error(nil);`, Tests: "TestTheClusterIsShownToUsers", Package: "internal/edge/server",
 		},
 		{
@@ -15,7 +15,7 @@ func adminAPIGroup() Group {
 			Old: `err != nil || accept == 0`, New: `err != nil`, Tests: "TestBumpLineage", Package: "internal/edge/server",
 		},
 		{
-			Name: "one-verify-too-few", Bug: "lets one comparison less go on than the bound", File: "verify.go",
+			Name: "one-verify-too-few", Bug: "permits one comparison fewer than the bound", File: "verify.go",
 			Old: `s.srv.verifies.Add(1) > maxVerifies`, New: `s.srv.verifies.Add(1) >= maxVerifies`, Tests: "TestVerifyIsBounded", Package: "internal/edge/server",
 		},
 	}}

@@ -7,38 +7,38 @@ func guardGroup() Group {
 			Old: `if !g.proven() {`, New: `if true {`, Tests: "TestOtherReadsSpareTheQuestion",
 		},
 		{
-			Name: "proofs-of-before", Bug: "does not follow the rights of users after a read from before authentication was turned on", File: "checker.go",
+			Name: "proofs-of-before", Bug: "stops following users' rights after a read from before authentication was turned on", File: "checker.go",
 			Old: `return now.denied == nil && !now.on && time`, New: `return now.denied == nil && time`, Tests: "TestOtherReadsSpareTheQuestion",
 		},
 		{
-			Name: "off-is-not-told", Bug: "watches do not learn that authentication was turned off", File: "rights.go",
+			Name: "off-is-not-told", Bug: "does not notify watches that authentication was turned off", File: "rights.go",
 			Old: `if before.on || now.on || before.denied != nil {`, New: `if now.on || before.denied != nil {`, Tests: "TestOffIsKnown",
 		},
 		{
-			Name: "known-off-borrowed", Bug: "a node that knows that authentication is off takes what others say", File: "rights.go",
+			Name: "known-off-borrowed", Bug: "a node that knows that authentication is off accepts other nodes' answers about it", File: "rights.go",
 			Old: `before.denied != nil && !before.on {
 		g.borrow(ctx)`, New: `!before.on {
 		g.borrow(ctx)`, Tests: "TestOffIsKnown",
 		},
 		{
-			Name: "token-counted-twice", Bug: "a token that is used again stays among the old ones", File: "memory.go",
+			Name: "token-counted-twice", Bug: "a reused token stays among the old ones", File: "memory.go",
 			Old: `	delete(m.old, id)
 	if _, ok`, New: `	if _, ok`, Tests: "TestMemoryCountsATokenOnce",
 		},
 		{
-			Name: "memory-turns-early", Bug: "forgets old tokens when a young one is used again", File: "memory.go",
+			Name: "memory-turns-early", Bug: "forgets old tokens when a recent one is reused", File: "memory.go",
 			Old: `!ok && len(m.young) >= `, New: `(ok || !ok) && len(m.young) >= `, Tests: "TestMemoryCountsATokenOnce",
 		},
 		{
-			Name: "strangers-look", Bug: "shows the cluster to callers who are no users of etcd's", File: "checker.go",
+			Name: "strangers-look", Bug: "shows the cluster to callers who are not etcd users", File: "checker.go",
 			Old: `return t.Has(caller)`, New: `return true`, Tests: "TestUsersLook",
 		},
 		{
-			Name: "cluster-shown-before-etcd-spoke", Bug: "shows the cluster before etcd has said whether authentication is on", File: "checker.go",
+			Name: "cluster-shown-before-etcd-spoke", Bug: "shows the cluster before etcd has reported whether authentication is on", File: "checker.go",
 			Old: `if !now.on && !g.cfg.Etcd.Account() {`, New: `if !now.on {`, Tests: "TestUsersLook",
 		},
 		{
-			Name: "readers-administer", Bug: "lets users without etcd's root role administer", File: "checker.go",
+			Name: "readers-administer", Bug: "lets users without etcd's root role use administrative calls", File: "checker.go",
 			Old: `return t.Root(caller)`, New: `return true`, Tests: "TestRootAdministers",
 		},
 		{
@@ -46,42 +46,42 @@ func guardGroup() Group {
 			Old: "\t\tg.tokens.drop(id)\n", New: ``, Tests: "TestRefusedTokenIsNotTrustedWhileEtcdIsAway",
 		},
 		{
-			Name: "token-of-older-rights", Bug: "serves by a token that was confirmed before the rights changed", File: "caller.go",
+			Name: "token-of-older-rights", Bug: "accepts a token that was confirmed before the rights changed", File: "caller.go",
 			Old: `h.revision < revision, age`, New: `age`, Tests: "TestVerdictsAreEtcds",
 		},
 		{
-			Name: "token-never-confirmed-again", Bug: "trusts a token for ever", File: "caller.go",
+			Name: "token-never-confirmed-again", Bug: "trusts a token forever", File: "caller.go",
 			Old: `age > g.cfg.Confirm*3/2:`, New: `false:`, Tests: "TestWhenATokenIsConfirmedAgain",
 		},
 		{
-			Name: "refusal-for-ever", Bug: "a token that was refused once is refused for ever", File: "caller.go",
+			Name: "refusal-for-ever", Bug: "refuses a token forever after one refusal", File: "caller.go",
 			Old: `time.Now().Before(r.until)`, New: `r.err != nil`, Tests: "TestRefusalIsShort",
 		},
 		{
-			Name: "stranger-token-shared", Bug: "shares what a stranger claims with other nodes", File: "learn.go",
+			Name: "stranger-token-shared", Bug: "shares the claimed identity of a stranger with other nodes", File: "learn.go",
 			Old: `ok && !h.claimed`, New: `ok`, Tests: "TestSignedTokens",
 		},
 		{
-			Name: "rights-between-two-revisions", Bug: "takes rights that changed while they were read", File: "rights.go",
+			Name: "rights-between-two-revisions", Bug: "accepts rights that changed during the read", File: "rights.go",
 			Old: `case after == revision:`, New: `case true:`, Tests: "TestRightsReadWhileTheyChange",
 		},
 		{
-			Name: "long-token", Bug: "takes a token of any length", File: "caller.go",
+			Name: "long-token", Bug: "accepts a token of any length", File: "caller.go",
 			Old: `if len(token) > maxToken {`, New: `if false {`, Tests: "TestALongTokenIsRefused",
 		},
 		{
-			Name: "older-rights-borrowed", Bug: "borrows rights that are older than those of another node", File: "learn.go",
+			Name: "older-rights-borrowed", Bug: "copies older rights than those of another node", File: "learn.go",
 			Old: `r.GetRevision() > than.GetRevision()`, New: `false`, Tests: "TestWhichRightsAreNewer",
 		},
 		{
-			Name: "half-a-token-known", Bug: "takes a shorter name of a token for one with zeros", File: "learn.go",
+			Name: "half-a-token-known", Bug: "accepts a truncated token name as one that ends in zeros", File: "learn.go",
 			Old: `if len(b) != len(id) {
 		return id, false
 	}
 	return tokenID(b), true`, New: `return id, copy(id[:], b) <= len(id)`, Tests: "TestHalfTheNameOfATokenNamesNone",
 		},
 		{
-			Name: "claimed-token-told", Bug: "tells other nodes what a token says of itself", File: "learn.go",
+			Name: "claimed-token-told", Bug: "sends other nodes a token's unverified claims", File: "learn.go",
 			Old: `ok && !h.claimed`, New: `ok`, Tests: "TestWhatIsNotLearnt",
 		},
 	}}
@@ -110,16 +110,16 @@ func accessGroup() Group {
 			Old: `have+n > most`, New: `have+n > most+1`, Tests: "TestLimits",
 		},
 		{
-			Name: "connection-without-calls", Bug: "does not count connections that have no call", File: "presence.go",
+			Name: "connection-without-calls", Bug: "does not count connections without a call", File: "presence.go",
 			Old: `if err := p.arrive(); err != nil {`, New: `if err := error(nil); err != nil {`,
 			Tests: "TestConnectionsCountWithoutCalls", Package: "internal/node",
 		},
 		{
-			Name: "removed-goes-on", Bug: "connections of an identity that lost its rights go on", File: "cut.go",
+			Name: "removed-goes-on", Bug: "keeps connections of an identity that lost its rights", File: "cut.go",
 			Old: `if !known(names) {`, New: `if false && known(names) {`, Tests: "TestAnIdentityWithoutRightsIsCutOff",
 		},
 		{
-			Name: "watch-keys-unbounded", Bug: "holds watch keys of any total", File: "keys.go",
+			Name: "watch-keys-unbounded", Bug: "does not bound the total size of watch keys", File: "keys.go",
 			Old: `if err := b.Take(holder, budget.WatchKeys, n, 0); err != nil {`, New: `if err := (*budget.Budget)(nil).Take(holder, budget.WatchKeys, n, 0); err != nil {`, Tests: "TestWatchKeysAreBounded",
 		},
 		{
@@ -127,51 +127,51 @@ func accessGroup() Group {
 			Old: "	b.Give(holder, budget.WatchKeys, n)\n	if c != nil {", New: "	if c != nil {", Tests: "TestWatchKeysAreBounded",
 		},
 		{
-			Name: "large-message", Bug: "takes messages of any size from a caller with a limit", File: "caller.go",
+			Name: "large-message", Bug: "accepts messages of any size from a caller with a limit", File: "caller.go",
 			Old: `if most == 0 || int64(bytes) <= most {`, New: `if true {`, Tests: "TestMessagesOfACallerAreBounded",
 		},
 		{
-			Name: "message-off-by-one", Bug: "refuses a message of just the size that is allowed", File: "caller.go",
+			Name: "message-off-by-one", Bug: "refuses a message of exactly the permitted size", File: "caller.go",
 			Old: `int64(bytes) <= most {`, New: `int64(bytes) < most {`, Tests: "TestMessagesOfACallerAreBounded",
 		},
 		{
-			Name: "watches-unbounded", Bug: "takes no bytes for a watch itself", File: "keys.go",
+			Name: "watches-unbounded", Bug: "reserves no bytes for the watch itself", File: "keys.go",
 			Old: `if err := b.Take(holder, budget.Watches, watchBytes, 0); err != nil {`, New: `if err := (*budget.Budget)(nil).Take(holder, budget.Watches, watchBytes, 0); err != nil {`, Tests: "TestWatchesAreBounded",
 		},
 		{
-			Name: "watch-bytes-kept", Bug: "does not give back the bytes of a watch that has ended", File: "keys.go",
+			Name: "watch-bytes-kept", Bug: "does not release the bytes of an ended watch", File: "keys.go",
 			Old: "	b.Give(holder, budget.Watches, watchBytes)\n	b.Give(holder, budget.WatchKeys, n)", New: "	b.Give(holder, budget.WatchKeys, n)", Tests: "TestWatchesAreBounded",
 		},
 		{
-			Name: "refused-watch-bytes-kept", Bug: "does not give back the bytes of a watch whose keys are refused", File: "keys.go",
+			Name: "refused-watch-bytes-kept", Bug: "does not release the bytes of a watch whose keys are refused", File: "keys.go",
 			Old: "	if err != nil {\n		b.Give(holder, budget.Watches, watchBytes)\n	}", New: "", Tests: "TestWatchesAreBounded",
 		},
 		{
-			Name: "address-with-port", Bug: "each connection of an address has its own part of the budget", File: "keys.go",
+			Name: "address-with-port", Bug: "each connection of an address has a separate part of the budget", File: "keys.go",
 			Old: `name = netlimit.SourceOf(p.Addr)`, New: `name = netlimit.SourceOf(nil)`, Tests: "TestWhomBytesCountFor",
 		},
 		{
-			Name: "long-watch-key", Bug: "takes watch keys of any length", File: "keys.go",
+			Name: "long-watch-key", Bug: "accepts watch keys of any length", File: "keys.go",
 			Old: `if len(key) <= MaxWatchKey {`, New: `if true {`, Tests: "TestTheLongestWatchKey",
 		},
 		{
-			Name: "limit-not-given-back", Bug: "what a call has taken is not given back", File: "caller.go",
+			Name: "limit-not-given-back", Bug: "counts ended calls against the caller's limit", File: "caller.go",
 			Old: `return func() { c.use.give(streams, 1) }, nil`, New: `return func() {}, nil`, Tests: "TestLimits",
 		},
 		{
-			Name: "watch-not-given-back", Bug: "ended watches are not given back", File: "caller.go",
+			Name: "watch-not-given-back", Bug: "does not release ended watches", File: "caller.go",
 			Old: "\t\tc.use.give(watches, int64(n))\n", New: ``, Tests: "TestLimits",
 		},
 		{
-			Name: "connection-not-given-back", Bug: "ended connections are not given back", File: "presence.go",
+			Name: "connection-not-given-back", Bug: "does not release ended connections", File: "presence.go",
 			Old: "\t\tu.give(connections, 1)\n\t\tp.a.usage.leave(u)\n\t}\n}", New: "\t\tp.a.usage.leave(u)\n\t}\n}", Tests: "TestLimits",
 		},
 		{
-			Name: "token-after-its-end", Bug: "takes a token after its end on a connection that has used it", File: "presence.go",
+			Name: "token-after-its-end", Bug: "accepts an expired token on a connection that has used it", File: "presence.go",
 			Old: ` && (l.ends.IsZero() || time.Now().Before(l.ends))`, New: ``, Tests: "TestATokenEnds",
 		},
 		{
-			Name: "token-of-another-caller", Bug: "a caller with another token is taken for the one before", File: "presence.go",
+			Name: "token-of-another-caller", Bug: "treats a caller with another token as the previous caller", File: "presence.go",
 			Old: ` && l.tokens == tokens`, New: ``, Tests: "TestWhoACallerIs",
 		},
 		{
@@ -179,29 +179,29 @@ func accessGroup() Group {
 			Old: `return (&Caller{a: a, names: names}).May(ctx, policy.OperatorRead, kv.Range{})`, New: `_, _, _ = names, policy.OperatorRead, kv.Range{}; return nil`, Tests: "TestWhoMayLookOverHTTP",
 		},
 		{
-			Name: "policy-of-before", Bug: "a reload has no effect on callers that were seen", File: "caller.go",
+			Name: "policy-of-before", Bug: "a reload does not affect known callers", File: "caller.go",
 			Old: `r != nil && r.state == s`, New: `r != nil`, Tests: "TestReload",
 		},
 		{
-			Name: "past-the-port", Bug: "takes a call that did not come through the handshake", File: "presence.go",
+			Name: "past-the-port", Bug: "accepts a call that did not pass the handshake", File: "presence.go",
 			Old: `if !ok || p.a != a {`, New: `if false {`, Tests: "TestWhoACallerIs",
 		},
 		{
-			Name: "identities-unbounded", Bug: "counts any number of identities apart", File: "usage.go",
+			Name: "identities-unbounded", Bug: "counts any number of identities separately", File: "usage.go",
 			Old: `len(l.known) < l.max || l.dropLocked()`, New: `true`, Tests: "TestIdentitiesAreBounded",
 		},
 		{
-			Name: "certificate-without-identity", Bug: "a verified certificate gives no identity", File: "presence.go",
+			Name: "certificate-without-identity", Bug: "a verified certificate yields no identity", File: "presence.go",
 			Old: `return policy.CertificateNames(state.VerifiedChains[0][0])
 `, New: `return nil
 `, Tests: "TestACertificateThatWasNotVerifiedNamesNobody",
 		},
 		{
-			Name: "caller-outlives-keys", Bug: "a caller who was known by a key that is gone stays known", File: "presence.go",
+			Name: "caller-outlives-keys", Bug: "still accepts a caller whose signing key was removed", File: "presence.go",
 			Old: `l != nil && l.state == s &&`, New: `l != nil &&`, Tests: "TestNewKeysAreAChange",
 		},
 		{
-			Name: "connection-of-another", Bug: "takes a call that came in at another port", File: "presence.go",
+			Name: "connection-of-another", Bug: "accepts a call that arrived at another port", File: "presence.go",
 			Old: `if !ok || p.a != a {`, New: `if !ok {`, Tests: "TestACallOfAnotherOrOfNoConnectionIsRefused",
 		},
 	}}
@@ -210,15 +210,15 @@ func accessGroup() Group {
 func policyGroup() Group {
 	return Group{Package: "internal/auth/policy", Mutants: []Mutant{
 		{
-			Name: "star-in-any-name", Bug: "takes a star at the beginning of names that are no DNS names", File: "names.go",
+			Name: "star-in-any-name", Bug: "accepts a leading star in names that are not DNS names", File: "names.go",
 			Old: `kind+":" == kindDNS && strings.HasPrefix(rest, "*."):`, New: `strings.HasPrefix(rest, "*."):`, Tests: "TestEdgesOfPatterns",
 		},
 		{
-			Name: "empty-label-matches", Bug: "a star stands for no label", File: "names.go",
+			Name: "empty-label-matches", Bug: "a star matches an empty label", File: "names.go",
 			Old: ` && label != "" && `, New: ` && `, Tests: "TestEdgesOfPatterns",
 		},
 		{
-			Name: "words-give-names", Bug: "an entry for all callers gives them their first name", File: "policy.go",
+			Name: "words-give-names", Bug: "an entry for all callers assigns them their first name", File: "policy.go",
 			Old: `if p.kind() == "" {`, New: `if false {`, Tests: "TestTheNameThatIsMeant",
 		},
 		{
@@ -228,19 +228,19 @@ func policyGroup() Group {
 		return false`, Tests: "TestALongTokenIsNotOurs",
 		},
 		{
-			Name: "deny-loses", Bug: "what a rule allows is allowed, though another denies it", File: "policy.go",
+			Name: "deny-loses", Bug: "permits a request that one rule allows and another denies", File: "policy.go",
 			Old: `.Without(etcdroles.KeysOf(denied.keys[v]))`, New: ``, Tests: "TestADenyRuleWins|TestDenyRulesAgainstAModel",
 		},
 		{
-			Name: "deny-of-orders-loses", Bug: "takes orders though a rule denies them", File: "policy.go",
+			Name: "deny-of-orders-loses", Bug: "accepts a shard map change although a rule denies it", File: "policy.go",
 			Old: `allowed.acts[v] && !denied.acts[v]`, New: `allowed.acts[v]`, Tests: "TestADenyRuleWins",
 		},
 		{
-			Name: "token-without-end", Bug: "takes a token without an end", File: "token.go",
+			Name: "token-without-end", Bug: "accepts a token without an expiry", File: "token.go",
 			Old: `case claims.Expiry == nil:`, New: `case false:`, Tests: "TestTokens",
 		},
 		{
-			Name: "token-without-subject", Bug: "takes a token without a subject", File: "token.go",
+			Name: "token-without-subject", Bug: "accepts a token without a subject", File: "token.go",
 			Old: `case claims.Subject == "":`, New: `case false:`, Tests: "TestTokens",
 		},
 	}}

@@ -3,22 +3,22 @@ package mutants
 func cacheGroup() Group {
 	return Group{Package: "internal/cache", Mutants: []Mutant{
 		{
-			Name: "quiet-before-the-window", Bug: "takes the time before the window for one without events", File: "position.go",
+			Name: "quiet-before-the-window", Bug: "treats the time before the window as a time without events", File: "position.go",
 			Old: `return v.changed, v.progress`, New: `if v.changed < v.win.floor {
 		return 0, v.progress
 	}
 	return v.changed, v.progress`, Tests: "TestQuiet",
 		},
 		{
-			Name: "quiet-after-late-event", Bug: "an event that comes a second time makes the newest one older", File: "apply.go",
+			Name: "quiet-after-late-event", Bug: "a repeated event makes the newest one older", File: "apply.go",
 			Old: `if b.Revision <= old.progress {`, New: `if false {`, Tests: "TestQuiet",
 		},
 		{
-			Name: "duplicate-at-change-over", Bug: "applies again what a new source repeats", File: "apply.go",
+			Name: "duplicate-at-change-over", Bug: "applies events again that a new source repeats", File: "apply.go",
 			Old: `if b.Revision <= old.progress {`, New: `if false {`, Tests: "TestResumeAfterLoss",
 		},
 		{
-			Name: "previous-of-same-revision", Bug: "the previous value is one of the same revision", File: "apply.go",
+			Name: "previous-of-same-revision", Bug: "takes the previous value from the same revision", File: "apply.go",
 			Old: `prev != nil && prev.ModRevision() == b.Revision`, New: `false`, Tests: "TestPreviousValueWithinARevision",
 		},
 		{
@@ -30,7 +30,7 @@ func cacheGroup() Group {
 			Old: `w.from = max(w.from, progress+1)`, New: `_ = progress`, Tests: "TestAgainstModel|TestCompactedAtSource",
 		},
 		{
-			Name: "tombstone-forgotten", Bug: "a delete is not remembered for deltas", File: "changes.go",
+			Name: "tombstone-forgotten", Bug: "does not record a delete for deltas", File: "changes.go",
 			Old: `l.buryLocked(b.Received, kv.Tombstone{`, New: `_ = (kv.Tombstone{`, Tests: "TestAgainstModel",
 		},
 		{
@@ -38,7 +38,7 @@ func cacheGroup() Group {
 			Old: `if item.ModRevision() > state.Revision {`, New: `if false {`, Tests: "TestAgainstModel",
 		},
 		{
-			Name: "delta-over-hole", Bug: "a delta starts inside a leap, where deletes are not known", File: "changes.go",
+			Name: "delta-over-hole", Bug: "a delta starts inside a leap, for which deletes are unknown", File: "changes.go",
 			Old: `if revision > h.after && revision < h.before {`, New: `if false {`, Tests: "TestAgainstModel",
 		},
 		{
@@ -50,51 +50,51 @@ func cacheGroup() Group {
 			Old: `roots, next = append(roots, root), max(next, oldest)`, New: `_ = root; roots, next = append(roots, v.root), max(next, oldest)`, Tests: "TestHeirsAgainstModel",
 		},
 		{
-			Name: "merge-drops-half", Bug: "of a revision in two shards that are merged, one half is lost", File: "seed.go",
+			Name: "merge-drops-half", Bug: "loses half of a revision that is in both merged shards", File: "seed.go",
 			Old: `whole[n-1].Events = append(whole[n-1].Events, b.Events...)`, New: `continue`, Tests: "TestHeirsAgainstModel",
 		},
 		{
-			Name: "floor-not-raised", Bug: "events leave the window and its floor stays", File: "window.go",
+			Name: "floor-not-raised", Bug: "drops events from the window without raising its floor", File: "window.go",
 			Old: `w.floor = last.Revision + 1`, New: `_ = last.Revision`, Tests: "TestAgainstModel",
 		},
 		{
-			Name: "evicted-position-forgotten", Bug: "a watcher whose batch has left the window forgets what it had seen", File: "window.go",
+			Name: "evicted-position-forgotten", Bug: "a watcher whose batch was evicted forgets its position", File: "window.go",
 			Old: "\t\tw.pass(s)\n\t\tw.floor", New: "\t\tw.floor", Tests: "TestAWatcherBehindTheWindowKeepsItsPosition",
 		},
 		{
-			Name: "evicted-position-too-new", Bug: "a watcher whose batch has left the window is taken to have seen it", File: "window.go",
+			Name: "evicted-position-too-new", Bug: "a watcher whose batch was evicted counts as having received it", File: "window.go",
 			Old: `reached: first.Revision - 1,`, New: `reached: s.batches[s.n-1].Revision,`, Tests: "TestAWatcherBehindTheWindowKeepsItsPosition",
 		},
 		{
-			Name: "passed-kept-forever", Bug: "remembers every batch that has left the window", File: "window.go",
+			Name: "passed-kept-forever", Bug: "remembers every evicted batch", File: "window.go",
 			Old: `if len(w.passed) == maxPassed {`, New: `if false {`, Tests: "TestWhatIsKnownOfOldPositionsIsBounded",
 		},
 		{
-			Name: "idle-with-watches", Bug: "is idle with open watches", File: "idle.go",
+			Name: "idle-with-watches", Bug: "reports idle with open watches", File: "idle.go",
 			Old: `c.wakeups.used.Swap(false) || c.wakeups.index.count > 0`, New: `c.wakeups.used.Swap(false)`, Tests: "TestIdle",
 		},
 		{
-			Name: "idle-while-read", Bug: "is idle while it is read", File: "idle.go",
+			Name: "idle-while-read", Bug: "reports idle during reads", File: "idle.go",
 			Old: `c.wakeups.used.Swap(false) || c.wakeups.index.count > 0`, New: `c.wakeups.index.count > 0`, Tests: "TestIdle",
 		},
 		{
-			Name: "first-watch-not-told", Bug: "does not tell the source that a watch has come", File: "watcher.go",
+			Name: "first-watch-not-told", Bug: "does not notify the source of a new watch", File: "watcher.go",
 			Old: "\tarrived()\n\tv := c.view", New: "\t_ = arrived\n\tv := c.view", Tests: "TestIdle",
 		},
 		{
-			Name: "deferral-without-bound", Bug: "a watcher that defers is not woken however much is pending", File: "watcher.go",
+			Name: "deferral-without-bound", Bug: "does not wake a deferring watcher however much is pending", File: "watcher.go",
 			Old: `before < w.deferral && w.pending >= w.deferral`, New: `before > w.pending`, Tests: "TestDefer",
 		},
 		{
-			Name: "deferral-shows-the-past", Bug: "shows what a watcher has read as pending", File: "watcher.go",
+			Name: "deferral-shows-the-past", Bug: "returns events as pending that a watcher has already read", File: "watcher.go",
 			Old: `if w.deferral > 0 && w.state.Load()&idleBit == 0 {`, New: `if w.deferral > 0 {`, Tests: "TestDefer",
 		},
 		{
-			Name: "deferral-counts-the-past", Bug: "counts what a watcher has read as pending", File: "watcher.go",
+			Name: "deferral-counts-the-past", Bug: "counts events as pending that a watcher has already read", File: "watcher.go",
 			Old: "if first {\n\t\tw.pending = 0", New: "if false {\n\t\tw.pending = 0", Tests: "TestDefer",
 		},
 		{
-			Name: "deferral-misses-the-end", Bug: "a watcher that defers does not learn that the cache has ended", File: "wakeups.go",
+			Name: "deferral-misses-the-end", Bug: "does not notify a deferring watcher of the end of the cache", File: "wakeups.go",
 			Old: `w.wakeFor(seq) || w.deferral > 0`, New: `w.wakeFor(seq)`, Tests: "TestDefer",
 		},
 		{
@@ -102,11 +102,11 @@ func cacheGroup() Group {
 			Old: `case u.Revision > have:`, New: `case false:`, Tests: "TestSourceOutOfTurn",
 		},
 		{
-			Name: "stale-source", Bug: "takes the state of a source that is older than its own", File: "follow.go",
+			Name: "stale-source", Bug: "accepts the state of a source that is older than its own", File: "follow.go",
 			Old: `if u.Revision < have {`, New: `if false {`, Tests: "TestOlderStateIsRefused",
 		},
 		{
-			Name: "fresh-before-caught-up", Bug: "calls data fresh that has not caught up", File: "freshness.go",
+			Name: "fresh-before-caught-up", Bug: "reports data as fresh before it has caught up", File: "freshness.go",
 			Old: `if revision <= f.reach {`, New: `if true {`, Tests: "TestFreshness",
 		},
 		{
@@ -114,11 +114,11 @@ func cacheGroup() Group {
 			Old: "if f.first != nil && f.first.revision <= progress {\n\t\tf.confirmLocked(f.first.at)\n\t\tf.first, f.newest", New: "if f.first != nil && f.first.revision <= progress+1 {\n\t\tf.confirmLocked(f.first.at)\n\t\tf.first, f.newest", Tests: "TestFreshWithTheRevisionItself",
 		},
 		{
-			Name: "observed-one-early", Bug: "calls data fresh that lacks one revision", File: "freshness.go",
+			Name: "observed-one-early", Bug: "reports data as fresh that lacks one revision", File: "freshness.go",
 			Old: `if revision <= f.reach {`, New: `if revision <= f.reach+1 {`, Tests: "TestFreshness",
 		},
 		{
-			Name: "freshness-goes-back", Bug: "an older observation makes data older than it is", File: "freshness.go",
+			Name: "freshness-goes-back", Bug: "an older observation increases the age of data", File: "freshness.go",
 			Old: `if !f.known || at > f.freshAt {`, New: `if true {`, Tests: "TestFreshness",
 		},
 		{
@@ -126,7 +126,7 @@ func cacheGroup() Group {
 			Old: `case u.Revision > have:`, New: `case u.Revision > have+1:`, Tests: "TestSourceOutOfTurn",
 		},
 		{
-			Name: "load-ends-early", Bug: "takes events while it loads the state", File: "follow.go",
+			Name: "load-ends-early", Bug: "accepts events while it loads the state", File: "follow.go",
 			Old: `if l != nil || c.tree == nil {`, New: `if c.tree == nil && l == nil {`, Tests: "TestSourceOutOfTurn",
 		},
 		{
@@ -142,23 +142,23 @@ func cacheGroup() Group {
 			Old: `if since > state.Revision {`, New: `if false {`, Tests: "TestADeltaStartsAfterItsRevision",
 		},
 		{
-			Name: "delete-at-floor-forgotten", Bug: "forgetting a leap drops the delete just behind it, which deltas still need", File: "changes.go",
+			Name: "delete-at-floor-forgotten", Bug: "forgetting a leap drops the delete just after it, which deltas still need", File: "changes.go",
 			Old: `l.deletes[i].Revision >= l.floor`, New: `l.deletes[i].Revision > l.floor`, Tests: "TestPositionsAroundLeaps",
 		},
 		{
-			Name: "state-one-older", Bug: "loads a state that is one revision older than what is served", File: "follow.go",
+			Name: "state-one-older", Bug: "loads a state that is one revision older than the served one", File: "follow.go",
 			Old: `if u.Revision < have {`, New: `if u.Revision < have-1 {`, Tests: "TestCompactedAtSource",
 		},
 		{
-			Name: "leap-from-nothing", Bug: "takes what has changed for the whole state, having none", File: "follow.go",
+			Name: "leap-from-nothing", Bug: "treats a set of changes as the whole state when it has none", File: "follow.go",
 			Old: `case u.Leap && c.tree == nil:`, New: `case false:`, Tests: "TestSourceOutOfTurn",
 		},
 		{
-			Name: "delta-floor-one-low", Bug: "answers a delta from one revision before its deletes are known", File: "changes.go",
+			Name: "delta-floor-one-low", Bug: "answers a delta from one revision below its known deletes", File: "changes.go",
 			Old: `if revision+1 < l.floor {`, New: `if revision+2 < l.floor {`, Tests: "TestDeletesAreForgottenForTheirBytes",
 		},
 		{
-			Name: "delta-repeats-since", Bug: "a delta has the changes of the revision that it starts from", File: "changes.go",
+			Name: "delta-repeats-since", Bug: "a delta contains the changes of its start revision", File: "changes.go",
 			Old: `return l.deletes[i].Revision > revision`, New: `return l.deletes[i].Revision >= revision`, Tests: "TestADeltaStartsAfterItsRevision",
 		},
 		{
@@ -182,19 +182,19 @@ func cacheGroup() Group {
 			Old: `(u.waiting[0].revision > progress && !retired)`, New: `(u.waiting[0].revision >= progress && !retired)`, Tests: "TestResumeAfterLoss",
 		},
 		{
-			Name: "retired-waiters-stay", Bug: "waiters are not woken when the cache is retired", File: "wakeups.go",
+			Name: "retired-waiters-stay", Bug: "does not wake waiters when the cache is retired", File: "wakeups.go",
 			Old: `u.waiting[0].revision > progress && !retired`, New: `u.waiting[0].revision > progress`, Tests: "TestRetire",
 		},
 		{
-			Name: "idle-waiter-not-asked-for", Bug: "a source that begins is not asked for the revision that a merged window waits for", File: "follow.go",
+			Name: "idle-waiter-not-asked-for", Bug: "does not ask a new source for the revision that a merged window waits for", File: "follow.go",
 			Old: `c.wakeups.nearest(true)`, New: `c.wakeups.nearest(false)`, Tests: "TestTheNextSourceIsAskedForAnIdleWaiter",
 		},
 		{
-			Name: "direct-progress-while-loading", Bug: "takes progress before the state is there", File: "follow.go",
+			Name: "direct-progress-while-loading", Bug: "accepts progress before the state is loaded", File: "follow.go",
 			Old: `loaded := l == nil && c.tree != nil`, New: `loaded := true`, Tests: "TestDirectProgress",
 		},
 		{
-			Name: "window-over-budget", Bug: "the window exceeds its bytes", File: "window.go",
+			Name: "window-over-budget", Bug: "lets the window exceed its bytes", File: "window.go",
 			Old: `if w.bytes <= w.maxBytes && now.Sub`, New: `if now.Sub`, Tests: "TestSlowWatcherPinsNothing",
 		},
 		{
@@ -202,17 +202,17 @@ func cacheGroup() Group {
 			Old: `w.bytes <= w.maxBytes && now.Sub(last.Received) <= w.maxAge`, New: `w.bytes <= w.maxBytes`, Tests: "TestWindowAgainstHistory",
 		},
 		{
-			Name: "one-claim-of-many", Bug: "names one contradicted key of several", File: "agree.go",
+			Name: "one-claim-of-many", Bug: "reports only one of several contradicted keys", File: "agree.go",
 			Old: `claims = append(claims, claim)
 		return`, New: `claims = append(claims[:0], claim)
 		return`, Tests: "TestAContradictionClaimsWhatIsHeld",
 		},
 		{
-			Name: "quiet-window-kept", Bug: "a quiet cache keeps its window beyond its time", File: "apply.go",
+			Name: "quiet-window-kept", Bug: "keeps the window of an idle cache beyond its time", File: "apply.go",
 			Old: `c.win.evict(now)`, New: ``, Tests: "TestAQuietCacheForgetsWhatIsTooOld",
 		},
 		{
-			Name: "end-of-leap-unknown", Bug: "does not know what was deleted since the end of a leap", File: "changes.go",
+			Name: "end-of-leap-unknown", Bug: "does not record deletes since the end of a leap", File: "changes.go",
 			Old: `revision < h.before`, New: `revision <= h.before`, Tests: "TestPositionsAroundLeaps",
 		},
 		{
@@ -220,11 +220,11 @@ func cacheGroup() Group {
 			Old: `l.holes[0].before+1, l.holes[1:]`, New: `l.holes[0].before, l.holes[1:]`, Tests: "TestPositionsAroundLeaps",
 		},
 		{
-			Name: "newest-look-forgotten", Bug: "a look at an older revision makes the newest one forgotten", File: "freshness.go",
+			Name: "newest-look-forgotten", Bug: "a read at an older revision replaces the newest one", File: "freshness.go",
 			Old: `if f.newest == nil {`, New: `if true {`, Tests: "TestFreshness",
 		},
 		{
-			Name: "late-look-counts", Bug: "an earlier look at the same revision that comes late makes data older", File: "freshness.go",
+			Name: "late-look-counts", Bug: "a late, earlier read at the same revision increases the age of data", File: "freshness.go",
 			Old: `f.first.at = max(f.first.at, at)`, New: `f.first.at = at`, Tests: "TestFreshness",
 		},
 	}}

@@ -3,11 +3,11 @@ package mutants
 func cachectlGroup() Group {
 	return Group{Package: "cmd/cachectl", Mutants: []Mutant{
 		{
-			Name: "resume-file-ahead", Bug: "saves the position behind a revision that was not dealt with", File: "../../client/follow/follow.go",
+			Name: "resume-file-ahead", Bug: "saves a position after a revision that was not processed", File: "../../client/follow/follow.go",
 			Old: `s.at = u.Position()`, New: `s.at = u.Position(); s.at.Revision++`, Tests: "TestAKilledWatchLosesNothing",
 		},
 		{
-			Name: "resume-file-never-idle", Bug: "a watch that has printed nothing has no position", File: "../../client/follow/follow.go",
+			Name: "resume-file-never-idle", Bug: "saves no position for a watch that has printed nothing", File: "../../client/follow/follow.go",
 			Old: `case u.Kind == client.KindProgress:
 		wait`, New: `case u.Kind == client.KindProgress:
 		return nil
@@ -18,21 +18,21 @@ func cachectlGroup() Group {
 			Old: `if r.start.Cluster == "" || r.start.Cluster == cluster {`, New: `if cluster != "" {`, Tests: "TestScripts",
 		},
 		{
-			Name: "handler-failure-passed", Bug: "an update whose command failed counts as dealt with", File: "internal/keys/handler.go",
+			Name: "handler-failure-passed", Bug: "counts an update whose command failed as processed", File: "internal/keys/handler.go",
 			Old: `return fmt.Errorf("%s failed for revision %d: %w", command[0], u.Revision, err)`, New: `return nil`, Tests: "TestScripts",
 		},
 		{
-			Name: "context-before-variable", Bug: "a context wins over an environment variable", File: "internal/cli/contexts.go",
+			Name: "context-before-variable", Bug: "a context takes precedence over an environment variable", File: "internal/cli/contexts.go",
 			Old: `if value == "" {
 			value, source =`, New: `if settings[name] != "" {
 			value, source =`, Tests: "TestScripts",
 		},
 		{
-			Name: "import-overwrites", Bug: "an import overwrites what has changed since it was read", File: "internal/keys/import.go",
+			Name: "import-overwrites", Bug: "an import overwrites keys that have changed since it read them", File: "internal/keys/import.go",
 			Old: `i.c.Txn(ctx, i.conditions, i.ops...)`, New: `i.c.Txn(ctx, nil, i.ops...)`, Tests: "TestAnImportEndsAtAKeyThatChangesMeanwhile",
 		},
 		{
-			Name: "import-of-a-part", Bug: "writes the beginning of an export that was cut", File: "internal/keys/import.go",
+			Name: "import-of-a-part", Bug: "writes the beginning of a truncated export", File: "internal/keys/import.go",
 			Old: `if err := checkExport(f); err != nil {`, New: `if err := checkExport(f); err == io.EOF {`, Tests: "TestScripts",
 		},
 		{
@@ -40,7 +40,7 @@ func cachectlGroup() Group {
 			Old: `all.Start = client.Prefix(prefix + before + "/").End`, New: `_ = before`, Tests: "TestBranches", Package: "cmd/cachectl/internal/cli",
 		},
 		{
-			Name: "wait-for-older", Bug: "takes the change before the one that is waited for", File: "internal/keys/wait.go",
+			Name: "wait-for-older", Bug: "accepts the change before the requested one", File: "internal/keys/wait.go",
 			Old: `kv.ModRevision >= f.revision`, New: `kv.ModRevision+1 >= f.revision`, Tests: "TestScripts",
 		},
 		{
@@ -54,15 +54,15 @@ func cachectlGroup() Group {
 		return`, Tests: "TestKubeWithoutANode",
 		},
 		{
-			Name: "kube-another-node-answers", Bug: "a node is left out if another one answers at its address", File: "internal/kube/ask.go",
+			Name: "kube-another-node-answers", Bug: "leaves out a node if another one answers at its address", File: "internal/kube/ask.go",
 			Old: `other.silence = &silence{answer.report.Node + " answers at its address", adviceReach}`, New: `continue`, Tests: "TestKubeKnowsAnotherNodeAtAnAddress",
 		},
 		{
-			Name: "kube-asks-twice", Bug: "asks a node that has answered at a forwarded port at its own address", File: "internal/kube/ask.go",
+			Name: "kube-asks-twice", Bug: "queries a node at its own address after it has answered at a forwarded port", File: "internal/kube/ask.go",
 			Old: `if members[m.HTTP] = true; seen[m.Name] {`, New: `if members[m.HTTP] = true; seen[m.Name] && at[m.HTTP].report != nil {`, Tests: "TestKubeByForwardedPorts",
 		},
 		{
-			Name: "kube-asks-in-turn", Bug: "asks one node after the other", File: "internal/kube/ask.go",
+			Name: "kube-asks-in-turn", Bug: "queries the nodes one after the other", File: "internal/kube/ask.go",
 			Old: `asking.Go(func() { nodes[i].report, nodes[i].silence = a.ask(ctx, nodes[i].address) })`, New: `nodes[i].report, nodes[i].silence = a.ask(ctx, nodes[i].address)`, Tests: "TestAsksAllAtTheSameTime", Package: "cmd/cachectl/internal/kube",
 		},
 		{
@@ -74,15 +74,15 @@ func cachectlGroup() Group {
 			Old: `secured.ServerName = c.serverName`, New: `_ = c.serverName`, Tests: "TestKubeByCertificatesOfTheOverlay",
 		},
 		{
-			Name: "kube-follows-redirects", Bug: "asks another server because an answer names it", File: "internal/kube/ask.go",
+			Name: "kube-follows-redirects", Bug: "queries another server because an answer redirects to it", File: "internal/kube/ask.go",
 			Old: `return http.ErrUseLastResponse`, New: `return nil`, Tests: "TestKubeSaysWhatHelps",
 		},
 		{
-			Name: "kube-loading-lags", Bug: "a node that loads a resource lags by all versions", File: "internal/kube/resources.go",
+			Name: "kube-loading-lags", Bug: "reports a node that loads a resource as behind by all versions", File: "internal/kube/resources.go",
 			Old: `return c.State != string(report.Loading) && `, New: `return `, Tests: "TestKubeResources",
 		},
 		{
-			Name: "kube-withdrawn-lags", Bug: "a node without a withdrawn resource lags by all versions", File: "internal/kube/resources.go",
+			Name: "kube-withdrawn-lags", Bug: "reports a node without a withdrawn resource as behind by all versions", File: "internal/kube/resources.go",
 			Old: ` && c.State != string(report.Withdrawn)
 }`, New: `
 }`, Tests: "TestKubeResources",
@@ -94,7 +94,7 @@ func cachectlGroup() Group {
 			newest`, Tests: "TestKubeResources",
 		},
 		{
-			Name: "kube-any-number-of-nodes", Bug: "asks every node that a report names", File: "internal/kube/ask.go",
+			Name: "kube-any-number-of-nodes", Bug: "queries every node in a report, without a bound", File: "internal/kube/ask.go",
 			Old: `case len(answers)+len(next) >= maxNodes:`, New: `case len(answers) < 0:`, Tests: "TestBoundOfNodes", Package: "cmd/cachectl/internal/kube",
 		},
 	}}

@@ -7,15 +7,15 @@ func cachenodeGroup() Group {
 			Old: "case share > busyShare:", New: "case false:", Tests: "TestDemandOfProcessors|TestProcessorsFollowTheDemand",
 		},
 		{
-			Name: "processors-one-at-once", Bug: "uses one processor after a single quiet beat", File: "processors.go",
+			Name: "processors-one-at-once", Bug: "uses one processor after a single idle interval", File: "processors.go",
 			Old: "case d.quiet >= quietBeats:", New: "case d.quiet > 0:", Tests: "TestDemandOfProcessors",
 		},
 		{
-			Name: "processors-quiet-sum", Bug: "counts quiet beats with busy ones in between", File: "processors.go",
+			Name: "processors-quiet-sum", Bug: "counts idle intervals with busy ones in between", File: "processors.go",
 			Old: "\t\td.quiet = 0\n", New: "", Tests: "TestDemandOfProcessors",
 		},
 		{
-			Name: "processors-of-the-operator", Bug: "changes the number of processors that the operator has chosen", File: "processors.go",
+			Name: "processors-of-the-operator", Bug: "changes the operator's number of processors", File: "processors.go",
 			Old: "\tif fixedProcessors() {\n\t\treturn\n\t}\n\tvar d demand", New: "\tvar d demand", Tests: "TestProcessorsFollowTheDemand",
 		},
 		{

@@ -11,7 +11,7 @@ func shardGroup() Group {
 			Old: `next.Shards[i].Epoch += recoveredStep`, New: `next.Shards[i].Epoch += 0`, Tests: "TestRecoveredMapKeepsPlacementAndReusesNoNumber",
 		},
 		{
-			Name: "map-before-its-generation", Bug: "accepts a map that is older than its generation", File: "validate.go",
+			Name: "map-before-its-generation", Bug: "accepts a map from before its own generation", File: "validate.go",
 			Old: `if m.Generation > m.Version {`, New: `if false {`, Tests: "TestRecoveredMapKeepsPlacementAndReusesNoNumber",
 		},
 		{
@@ -19,15 +19,15 @@ func shardGroup() Group {
 			Old: `case level > m.FinalLevel():`, New: `case false:`, Tests: "TestALevelIsUsedOnceItIsFinal",
 		},
 		{
-			Name: "finalize-with-old-members", Bug: "finalizes a level that members do not understand", File: "level.go",
+			Name: "finalize-with-old-members", Bug: "finalizes a level that some members do not support", File: "level.go",
 			Old: `case m == nil || finalizes:`, New: `case finalizes: return nil; case m == nil:`, Tests: "TestALevelIsUsedOnceItIsFinal",
 		},
 		{
-			Name: "final-level-not-in-encoding", Bug: "writes a map of a finalized level so that older software reads it", File: "level.go",
+			Name: "final-level-not-in-encoding", Bug: "encodes a map of a finalized level so that older software reads it", File: "level.go",
 			Old: `case m.Finalized != 0:`, New: `case false:`, Tests: "TestFinalize",
 		},
 		{
-			Name: "left-members-count", Bug: "waits for the level of members that have left", File: "level.go",
+			Name: "left-members-count", Bug: "waits for the level of former members", File: "level.go",
 			Old: `if m := &members[i]; m.State != Left && m.understands()`, New: `if m := &members[i]; m.understands()`, Tests: "TestUnderstood",
 		},
 		{
@@ -35,7 +35,7 @@ func shardGroup() Group {
 			Old: `if c.Level <= m.Finalized {`, New: `if c.Level == m.Finalized {`, Tests: "TestFinalize",
 		},
 		{
-			Name: "epoch-reset", Bug: "a shard's epoch restarts when it moves", File: "apply.go",
+			Name: "epoch-reset", Bug: "a move restarts a shard's epoch", File: "apply.go",
 			Old: `s.Epoch++`, New: `s.Epoch = 1`, Tests: "TestEpochGrowsOnlyWithReplicas",
 		},
 		{
@@ -55,11 +55,11 @@ func shardGroup() Group {
 			Old: `case len(mv.Replicas) == 0:`, New: `case false:`, Tests: "TestApplyRefuses",
 		},
 		{
-			Name: "epoch-grows-anyway", Bug: "a move that changes nothing begins an epoch", File: "apply.go",
+			Name: "epoch-grows-anyway", Bug: "a move without a change begins an epoch", File: "apply.go",
 			Old: `if !slices.Equal(s.Replicas, mv.Replicas) {`, New: `if true {`, Tests: "TestEpochGrowsOnlyWithReplicas",
 		},
 		{
-			Name: "merge-without-replica", Bug: "merges shards that their node does not have", File: "apply.go",
+			Name: "merge-without-replica", Bug: "merges shards that their node does not replicate", File: "apply.go",
 			Old: `if !slices.Contains(m.Shards[first+i].Replicas, n) {`, New: `if false {`, Tests: "TestApplyRefuses",
 		},
 		{
@@ -75,11 +75,11 @@ func shardGroup() Group {
 			Old: `if part == s.Range {`, New: `if false {`, Tests: "TestConfigureWiderRangesAddsShards|TestConfigureNarrowerRangesCutsShards",
 		},
 		{
-			Name: "pins-lost-with-replicas", Bug: "another number of replicas changes shards that were moved by hand", File: "configure.go",
+			Name: "pins-lost-with-replicas", Bug: "a change of the number of replicas moves pinned shards", File: "configure.go",
 			Old: `len(h.Pins) == 0 && h.Replicas <= c.Replicas`, New: `h.Replicas <= c.Replicas`, Tests: "TestConfigureReplicasTakesExtraReplicasIn",
 		},
 		{
-			Name: "extra-replicas-lost", Bug: "another number of replicas takes the extra ones of shards with many watches", File: "configure.go",
+			Name: "extra-replicas-lost", Bug: "a change of the number of replicas removes the extra ones of busy shards", File: "configure.go",
 			Old: `len(h.Pins) == 0 && h.Replicas <= c.Replicas`, New: `len(h.Pins) == 0`, Tests: "TestConfigureReplicasTakesExtraReplicasIn",
 		},
 		{
@@ -87,11 +87,11 @@ func shardGroup() Group {
 			Old: ` || m.ClusterID != d.Map.ClusterID`, New: ``, Tests: "TestADeltaFitsOneMap",
 		},
 		{
-			Name: "merge-of-unordered", Bug: "merges shards that are named out of order", File: "apply.go",
+			Name: "merge-of-unordered", Bug: "merges shards that are given out of order", File: "apply.go",
 			Old: `m.Shards[first+i].ID != id`, New: `false`, Tests: "TestAMergeNamesNeighboursInOrder",
 		},
 		{
-			Name: "joins-despite-pins", Bug: "merges shards that are pinned apart", File: "merge.go",
+			Name: "joins-despite-pins", Bug: "merges shards with different pins", File: "merge.go",
 			Old: ` && slices.Equal(a.Home.Pins, b.Home.Pins)`, New: ``, Tests: "TestWhichShardsJoin",
 		},
 	}}
@@ -104,15 +104,15 @@ func plannerGroup() Group {
 			Old: `weighted := m.FinalLevel() >= shard.LevelSettings && `, New: `weighted := `, Tests: "TestEqualWeightsChangeNothing",
 		},
 		{
-			Name: "weight-unbounded", Bug: "takes any weight from gossip", File: "score.go",
+			Name: "weight-unbounded", Bug: "accepts any weight from gossip", File: "score.go",
 			Old: `return min(max(m.Weight, 1), shard.MaxWeight)`, New: `return max(m.Weight, 1)`, Tests: "TestANodeOfWeightTwoGetsTwiceTheShards",
 		},
 		{
-			Name: "owners-scattered", Bug: "gives adjacent shards different owners at the founding", File: "owners.go",
+			Name: "owners-scattered", Bug: "assigns adjacent shards to different owners at the bootstrap", File: "owners.go",
 			Old: `near := o.beside(i, slot) > 0 &&`, New: `near := false && o.beside(i, slot) > 0 &&`, Tests: "TestOwnersOwnAdjacentShards",
 		},
 		{
-			Name: "owners-unequal", Bug: "passes any shard on, in the middle of those that a node owns", File: "owners.go",
+			Name: "owners-unequal", Bug: "hands over any shard, even in the middle of its owner's adjacent shards", File: "owners.go",
 			Old: `gain := o.beside(i, to) - o.beside(i, from)`, New: `gain := o.beside(i, from) - o.beside(i, to)`, Tests: "TestOwnersOwnAdjacentShards",
 		},
 		{
@@ -120,39 +120,39 @@ func plannerGroup() Group {
 			Old: `return f.of*g.by < g.of*f.by`, New: `return f.of < g.of`, Tests: "TestANodeOfWeightTwoGetsTwiceTheShards",
 		},
 		{
-			Name: "owners-follow-members", Bug: "chooses the few owners anew when a node comes", File: "owners.go",
+			Name: "owners-follow-members", Bug: "chooses new owners when a node joins", File: "owners.go",
 			Old: `func(*unit) bool { return true }`, New: `func(u *unit) bool { return u.pinned }`, Tests: "TestFewOwnersStay",
 		},
 		{
-			Name: "owners-few-uneven", Bug: "has a node own shards beyond the few", File: "owners.go",
+			Name: "owners-few-uneven", Bug: "makes more than the few nodes owners", File: "owners.go",
 			Old: `u.able = slices.DeleteFunc(slices.Clone(u.wanted), func(slot int32) bool { return !may[o.rank(slot)] })`, New: `u.able = u.wanted`, Tests: "TestFewNodesOwnAllShards",
 		},
 		{
-			Name: "owners-suspect", Bug: "chooses an owner that may not be given shards yet", File: "owners.go",
+			Name: "owners-suspect", Bug: "chooses an owner that may not get shards yet", File: "owners.go",
 			Old: `u.holder < 0 && !n.suspect {`, New: `u.holder < 0 {`, Tests: "TestFewOwnersAreNodesThatMayBeGivenShards",
 		},
 		{
-			Name: "owners-suspect-leave", Bug: "takes shards from an owner that is suspect", File: "owners.go",
+			Name: "owners-suspect-leave", Bug: "moves shards away from a suspect owner", File: "owners.go",
 			Old: `u.holder < 0 && !n.suspect {`, New: `!n.suspect {`, Tests: "TestFewOwnersAreNodesThatMayBeGivenShards",
 		},
 		{
-			Name: "owner-given-up-early", Bug: "gives an owner up as soon as the others can carry its events", File: "balance.go",
+			Name: "owner-given-up-early", Bug: "removes an owner as soon as the others can handle its events", File: "balance.go",
 			Old: `n, patience = min(fit(2*events), have), l.MergePatience`, New: `patience = l.MergePatience`, Tests: "TestOwnersFollowTheEvents",
 		},
 		{
-			Name: "owners-of-too-many-ranges", Bug: "proposes for ever a number of owners that the map refuses", File: "balance.go",
+			Name: "owners-of-too-many-ranges", Bug: "repeatedly proposes a number of owners that the map refuses", File: "balance.go",
 			Old: ` || len(l.m.Spec.Ranges) > shard.MaxRanges {`, New: ` {`, Tests: "TestOwnersFollowTheEvents",
 		},
 		{
-			Name: "owners-follow-others", Bug: "has fewer nodes own all shards while one is gone that owned none", File: "balance.go",
+			Name: "owners-follow-others", Bug: "reduces the number of owners when a node that owned nothing has left", File: "balance.go",
 			Old: `least := max(1, fewestOwners(l.m))`, New: `least := 1`, Tests: "TestOwnersFollowTheEvents",
 		},
 		{
-			Name: "weight-change-not-seen", Bug: "goes on with the weight that a node had before", File: "plan.go",
+			Name: "weight-change-not-seen", Bug: "keeps a node's former weight", File: "plan.go",
 			Old: ` || p.nodes[slot].weight != weight {`, New: ` {`, Tests: "TestThePlannerSeesAWeightChange",
 		},
 		{
-			Name: "dead-node-planned", Bug: "plans shards for nodes that are dead", File: "plan.go",
+			Name: "dead-node-planned", Bug: "plans shards for dead nodes", File: "plan.go",
 			Old: `return n.State != shard.Alive && n.State != shard.Suspect`, New: `return n.State == shard.Left`, Tests: "TestPlanHomes",
 		},
 		{
@@ -160,37 +160,37 @@ func plannerGroup() Group {
 			Old: `if p.drain[n.Name] {`, New: `if false {`, Tests: "TestPlanStep|TestPlanHomes",
 		},
 		{
-			Name: "drained-in-map-ignored", Bug: "a node that an operator has drained is planned for", File: "plan.go",
+			Name: "drained-in-map-ignored", Bug: "plans shards for a node that an operator has drained", File: "plan.go",
 			Old: `n.Draining || m.IsDrained(n.Name)`, New: `n.Draining`, Tests: "TestPlanHomes",
 		},
 		{
-			Name: "newcomer-first", Bug: "a newcomer becomes owner before it has the shard", File: "plan.go",
+			Name: "newcomer-first", Bug: "makes a new node owner before it has loaded the shard", File: "plan.go",
 			Old: `return append(have, fresh...)`, New: `return append(fresh, have...)`, Tests: "TestPlanHomes",
 		},
 		{
-			Name: "fill-never-ends", Bug: "waits for ever for a newcomer that does not load", File: "rules.go",
+			Name: "fill-never-ends", Bug: "waits forever for a new node that does not load", File: "rules.go",
 			Old: `now.Before(latest) && h.reports`, New: `!latest.IsZero() && h.reports`, Tests: "TestWhatALeaderRemembers",
 		},
 		{
-			Name: "left-node-buried", Bug: "a shard that was taken from a node that left counts as one of a dead node", File: "rules.go",
+			Name: "left-node-buried", Bug: "treats a shard of a node that left as a shard of a dead node", File: "rules.go",
 			Old: `return !gone(states, n) && !serves(states, n) }) {
 			next`, New: `return !serves(states, n) }) {
 			next`, Tests: "TestWhatALeaderRemembers",
 		},
 		{
-			Name: "first-half-does-not-rest", Bug: "the first shard of a split does not rest", File: "rules.go",
+			Name: "first-half-does-not-rest", Bug: "moves the first shard of a split too early", File: "rules.go",
 			Old: `id >= h.nextID`, New: `id > h.nextID`, Tests: "TestWhatALeaderRemembers",
 		},
 		{
-			Name: "owed-what-it-has", Bug: "waits for a shard that the node has already", File: "rules.go",
+			Name: "owed-what-it-has", Bug: "waits for a shard that the node already has", File: "rules.go",
 			Old: `if !slices.Contains(s.Replicas, self) && lacks`, New: `if lacks`, Tests: "TestWhatALeaderRemembers",
 		},
 		{
-			Name: "unheard-voter-is-away", Bug: "a voter that has not reported yet counts as away", File: "voters.go",
+			Name: "unheard-voter-is-away", Bug: "treats a voter that has not reported yet as absent", File: "voters.go",
 			Old: ` || (s.Votes && !reports.told(n))`, New: ``, Tests: "TestAVoterWhoseLogDoesNotFollowIsAway",
 		},
 		{
-			Name: "silent-learner-awaited", Bug: "a learner that reports nothing is awaited for ever", File: "voters.go",
+			Name: "silent-learner-awaited", Bug: "waits forever for a learner that reports nothing", File: "voters.go",
 			Old: `(s.Votes && !reports.told(n))`, New: `!reports.told(n)`, Tests: "TestALearnerThatReportsNothingIsNotAwaitedForEver",
 		},
 		{
@@ -198,95 +198,95 @@ func plannerGroup() Group {
 			Old: `if report.NoEtcd {`, New: `if delete(next.logs, report.Node); report.NoEtcd {`, Tests: "TestOfANodeWithoutEtcdOnlyTheRaftLogCounts",
 		},
 		{
-			Name: "heir-shuts-down", Bug: "waits for a node that shuts down to take the vote", File: "voters.go",
+			Name: "heir-shuts-down", Bug: "waits for a node that shuts down to take over the vote", File: "voters.go",
 			Old: `o.BootstrapExpect > 0 && !o.Draining &&`, New: `o.BootstrapExpect > 0 &&`, Tests: "TestWhoCanTakeAVote",
 		},
 		{
-			Name: "heir-votes-already", Bug: "waits for a node that votes already to take the vote", File: "voters.go",
+			Name: "heir-votes-already", Bug: "waits for a node that already votes to take over the vote", File: "voters.go",
 			Old: ` && !slices.Contains(voters, o.Name)`, New: ` && len(voters) > 0`, Tests: "TestWhoCanTakeAVote",
 		},
 		{
-			Name: "silent-node-blocks-repair", Bug: "plans shards for a node that does not answer the leader, and so gives them to none", File: "owners.go",
+			Name: "silent-node-blocks-repair", Bug: "plans shards for a node that does not answer the leader, so that no node gets them", File: "owners.go",
 			Old: `return p.bars(s, slot) })`, New: `return p.bars(nil, slot) })`, Tests: "TestASilentNodeDoesNotBlockTheRepairOfShards",
 		},
 		{
-			Name: "unheard-copy-is-warm", Bug: "takes the last copy that is known to be loaded, for one of a node that has not reported", File: "rules.go",
+			Name: "unheard-copy-is-warm", Bug: "removes the last loaded copy in favour of one on a node that has not reported", File: "rules.go",
 			Old: `&& reports.heard(n) &&`, New: `&&`, Tests: "TestTheLastLoadedCopyIsKnownByReports",
 		},
 		{
-			Name: "vote-moves-while-a-log-lags", Bug: "moves a vote while the raft log of a voter does not follow", File: "voters.go",
+			Name: "vote-moves-while-a-log-lags", Bug: "moves a vote while the raft log of a voter lags", File: "voters.go",
 			Old: ` || f.Away(v.Node()) > 0`, New: ``, Tests: "TestDecideVoter",
 		},
 		{
-			Name: "living-learner-removed", Bug: "removes a learner that lives and whose log does not follow", File: "voters.go",
+			Name: "living-learner-removed", Bug: "removes a live learner whose log lags", File: "voters.go",
 			Old: `f.lost(l.Node()) && !serves(f.states, l.Node())`, New: `f.lost(l.Node())`, Tests: "TestDecideVoter",
 		},
 		{
-			Name: "missing-time-restarts", Bug: "the time of a node that gossip does not see starts anew at each look", File: "rules.go",
+			Name: "missing-time-restarts", Bug: "restarts the timer of a node missing from gossip at each check", File: "rules.go",
 			Old: "missing[n] = t\n", New: "missing[n] = now; _ = t\n", Tests: "TestRules",
 		},
 		{
-			Name: "missing-never-noticed", Bug: "the time of a node that gossip does not see never starts", File: "rules.go",
+			Name: "missing-never-noticed", Bug: "never starts the timer of a node missing from gossip", File: "rules.go",
 			Old: `h.missing, h.presence = missing,`, New: `h.presence =`, Tests: "TestRules",
 		},
 		{
-			Name: "drain-ignored", Bug: "shards stay on a node that an operator has drained", File: "rules.go",
+			Name: "drain-ignored", Bug: "keeps shards on a node that an operator has drained", File: "rules.go",
 			Old: `n.Draining = n.Draining || m.IsDrained(n.Name)`, New: `_ = m.IsDrained(n.Name)`, Tests: "TestANodeDrainedInTheMapGivesItsShardsAway",
 		},
 		{
-			Name: "dead-at-once", Bug: "shards leave a dead node without waiting", File: "rules.go",
+			Name: "dead-at-once", Bug: "moves shards away from a dead node without waiting", File: "rules.go",
 			Old: `if holds[n.Name] && wait(n.Since.Add(r.DeadGrace)) {`, New: `if false {`, Tests: "TestRules",
 		},
 		{
-			Name: "last-warm-copy-taken", Bug: "takes a shard from the last node that has loaded it", File: "rules.go",
+			Name: "last-warm-copy-taken", Bug: "removes a shard from the last node that has loaded it", File: "rules.go",
 			Old: `if takesLastWarm(s, out, states, h.reports) {`, New: `if false {`, Tests: "TestRulesKeepTheLastWarmCopy",
 		},
 		{
-			Name: "fills-unbounded", Bug: "any number of newcomers load at a time", File: "rules.go",
+			Name: "fills-unbounded", Bug: "lets any number of nodes load at a time", File: "rules.go",
 			Old: `(r.MaxFills == 0 || all < r.MaxFills)`, New: `true`, Tests: "TestRulesBoundNewcomers",
 		},
 		{
-			Name: "fills-one-more", Bug: "one newcomer more loads than is allowed", File: "rules.go",
+			Name: "fills-one-more", Bug: "lets one node more load than permitted", File: "rules.go",
 			Old: `all < r.MaxFills)`, New: `all <= r.MaxFills)`, Tests: "TestRulesBoundNewcomers",
 		},
 		{
-			Name: "shard-does-not-rest", Bug: "a shard moves again before it has rested", File: "rules.go",
+			Name: "shard-does-not-rest", Bug: "moves a shard again too early", File: "rules.go",
 			Old: `rested := since.Add(r.PromoteDelay)`, New: `rested := since`, Tests: "TestRules",
 		},
 		{
-			Name: "node-fills-unbounded", Bug: "a node gives to any number of newcomers at a time", File: "rules.go",
+			Name: "node-fills-unbounded", Bug: "lets a node be the source of any number of loading nodes", File: "rules.go",
 			Old: `r.MaxNodeFills > 0 && of[n] >= r.MaxNodeFills`, New: `false`, Tests: "TestRulesBoundNewcomers",
 		},
 		{
-			Name: "lost-voter-never", Bug: "the time of a lost voter starts anew at each look", File: "voters.go",
+			Name: "lost-voter-never", Bug: "restarts the timer of a lost voter at each check", File: "voters.go",
 			Old: "\ta.since = since\n", New: ``, Tests: "TestTheTimeThatANodeIsAway",
 		},
 		{
-			Name: "lost-voter-late", Bug: "a voter is not lost after just the time that is allowed", File: "voters.go",
+			Name: "lost-voter-late", Bug: "does not treat a voter as lost exactly at the limit", File: "voters.go",
 			Old: `f.Away(n) >= f.LostAfter`, New: `f.Away(n) > f.LostAfter`, Tests: "TestTheTimeThatANodeIsAway",
 		},
 		{
-			Name: "one-split-too-many", Bug: "makes one shard more than may be", File: "balance.go",
+			Name: "one-split-too-many", Bug: "creates one shard more than permitted", File: "balance.go",
 			Old: `len(l.m.Shards)+len(l.Splits) >= l.MaxShards`, New: `len(l.m.Shards)+len(l.Splits) > l.MaxShards`, Tests: "TestSplitsKeepToTheirBounds",
 		},
 		{
-			Name: "two-clusters", Bug: "half of the nodes that --join names found a cluster", File: "bootstrap.go",
+			Name: "two-clusters", Bug: "lets half of the nodes in --join bootstrap a cluster", File: "bootstrap.go",
 			Old: `2*named > len(f.Join)`, New: `2*named >= len(f.Join)`, Tests: "TestWhichPartFoundsACluster",
 		},
 		{
-			Name: "extra-replicas-at-once", Bug: "changes the number of replicas without waiting for the load to last", File: "balance.go",
+			Name: "extra-replicas-at-once", Bug: "changes the number of replicas before the load has lasted long enough", File: "balance.go",
 			Old: `l.now.Sub(r.since) < patience || `, New: `patience < 0 || `, Tests: "TestReplicasKeepToTheirBounds",
 		},
 		{
-			Name: "uncuttable-for-ever", Bug: "never splits a shard again that had too few keys", File: "balance.go",
+			Name: "uncuttable-for-ever", Bug: "never splits a shard again that once had too few keys", File: "balance.go",
 			Old: `now.Sub(at) < uncuttableFor`, New: `now.After(at)`, Tests: "TestSplitsKeepToTheirBounds",
 		},
 		{
-			Name: "founded-too-early", Bug: "founds a cluster with members that have just come", File: "bootstrap.go",
+			Name: "founded-too-early", Bug: "bootstraps a cluster with members that have just joined", File: "bootstrap.go",
 			Old: `now.Before(at) && at.After(again)`, New: `false && at.After(again)`, Tests: "TestFounders",
 		},
 		{
-			Name: "merged-shards-split-again", Bug: "splits until there are as many shards as at the founding, after merges", File: "cuts.go",
+			Name: "merged-shards-split-again", Bug: "splits up to the initial number of shards after merges", File: "cuts.go",
 			Old: `return s.Home.Seat != 0 })`, New: `return false })`, Tests: "TestLacksShards",
 		},
 		{
@@ -303,15 +303,15 @@ func plannerGroup() Group {
 func mapchangeGroup() Group {
 	return Group{Package: "internal/control/mapchange", Mutants: []Mutant{
 		{
-			Name: "done-before-moved", Bug: "a plan is done before its shard has moved", File: "progress.go",
+			Name: "done-before-moved", Bug: "reports a plan as done before its shard has moved", File: "progress.go",
 			Old: `left = left || moving[s.ID] || c.joins(s.ID)`, New: `left = left || c.joins(s.ID)`, Tests: "TestAPlanIsNotDoneBeforeThePlanner",
 		},
 		{
-			Name: "done-before-merged", Bug: "a plan is done before its shards are one", File: "progress.go",
+			Name: "done-before-merged", Bug: "reports a plan as done before its shards are merged", File: "progress.go",
 			Old: `left = left || moving[s.ID] || c.joins(s.ID)`, New: `left = left || moving[s.ID]`, Tests: "TestAPlanIsNotDoneBeforeThePlanner",
 		},
 		{
-			Name: "silent-nodes-have-no-watches", Bug: "counts no watches of nodes that do not answer, and does not say so", File: "settings.go",
+			Name: "silent-nodes-have-no-watches", Bug: "counts nodes that do not answer as nodes without watches, and does not report it", File: "settings.go",
 			Old: `case c.Members[i].State != shard.Left:`, New: `case false:`, Tests: "TestThePlanCountsTheWatchesThatEnd",
 		},
 		{
@@ -319,7 +319,7 @@ func mapchangeGroup() Group {
 			Old: `if w.Leader != "" {`, New: `if false {`, Tests: "TestARecoveryIsRefusedWhileTheVotersMayElect",
 		},
 		{
-			Name: "recover-with-majority", Bug: "recovers voters of which just a majority is reachable", File: "recovery.go",
+			Name: "recover-with-majority", Bug: "recovers voters of which a bare majority is reachable", File: "recovery.go",
 			Old: `len(r.Reachable) >= need`, New: `len(r.Reachable) > need`, Tests: "TestARecoveryIsRefusedWhileTheVotersMayElect",
 		},
 		{
@@ -335,11 +335,11 @@ func mapchangeGroup() Group {
 			Old: `w.MapVersion == r.MapVersion && `, New: ``, Tests: "TestARecoveryIsRefusedWhileTheVotersMayElect",
 		},
 		{
-			Name: "another-plan-carried-out", Bug: "carries out a recovery from another map than was shown", File: "recovery.go",
+			Name: "another-plan-carried-out", Bug: "executes another recovery plan than the displayed one", File: "recovery.go",
 			Old: `o.Node == r.Node && o.MapVersion == r.MapVersion`, New: `o.Node == r.Node`, Tests: "TestARecoveryIsConfirmedAsItWasShown",
 		},
 		{
-			Name: "finalize-without-a-voter", Bug: "finalizes a level while a voter was not seen", File: "finalize.go",
+			Name: "finalize-without-a-voter", Bug: "finalizes a level without a report of every voter", File: "finalize.go",
 			Old: `if !slices.ContainsFunc(c.Members, func(m shard.Member) bool { return m.Name == v }) {`, New: `if slices.Contains(c.Voters[:0], v) {`, Tests: "TestFinalizeWaitsForEveryMember",
 		},
 		{
@@ -347,15 +347,15 @@ func mapchangeGroup() Group {
 			Old: `if len(c.Voters) == 0 {`, New: `if false {`, Tests: "TestFinalizeWaitsForEveryMember",
 		},
 		{
-			Name: "order-for-another-map", Bug: "carries out an order that was made for another map", File: "change.go",
+			Name: "order-for-another-map", Bug: "executes a change that was requested for another map", File: "change.go",
 			Old: `if o.IfVersion != 0 && o.IfVersion != c.Map.Version {`, New: `if false {`, Tests: "TestAnotherVersion",
 		},
 		{
-			Name: "doubts-ignored", Bug: "carries out a doubtful order without force", File: "change.go",
+			Name: "doubts-ignored", Bug: "executes a doubtful change without force", File: "change.go",
 			Old: `if len(doubts) > 0 && !o.Force {`, New: `if false {`, Tests: "TestRefusals",
 		},
 		{
-			Name: "cut-out-of-shard", Bug: "accepts a cut that is not in the shard", File: "change.go",
+			Name: "cut-out-of-shard", Bug: "accepts a cut outside of the shard", File: "change.go",
 			Old: `case !s.Range.Contains(key):`, New: `case false:`, Tests: "TestRefusals",
 		},
 		{
@@ -363,7 +363,7 @@ func mapchangeGroup() Group {
 			Old: `if a.ID == b.ID {`, New: `if false {`, Tests: "TestRefusals",
 		},
 		{
-			Name: "merge-of-strangers", Bug: "merges shards that do not touch", File: "change.go",
+			Name: "merge-of-strangers", Bug: "merges shards that are not adjacent", File: "change.go",
 			Old: `if left.Range.End != right.Range.Start {`, New: `if false {`, Tests: "TestRefusals",
 		},
 		{
@@ -376,12 +376,12 @@ func mapchangeGroup() Group {
 			Old: `if size > maxSettingsBytes {`, New: `if false {`, Tests: "TestSettingsRefused",
 		},
 		{
-			Name: "settings-serve-others", Bug: "serves entirely other keys without force", File: "settings.go",
+			Name: "settings-serve-others", Bug: "changes to disjoint served keys without force", File: "settings.go",
 			Old: `if !slices.ContainsFunc(want.Ranges, func(w kv.Range) bool { return slices.ContainsFunc(spec.Ranges, w.Overlaps) }) {`,
 			New: `if false {`, Tests: "TestSettingsRefused",
 		},
 		{
-			Name: "new-keys-cost-nothing", Bug: "a plan shows no copies for keys that are newly served", File: "plan.go",
+			Name: "new-keys-cost-nothing", Bug: "a plan shows no copies for newly served keys", File: "plan.go",
 			Old: `if len(s.From) == 0 {`, New: `if false {`, Tests: "TestSettingsOfMoreServedKeys",
 		},
 		{
@@ -389,11 +389,11 @@ func mapchangeGroup() Group {
 			Old: `return !want.Covers(now)`, New: `return want.Covers(now) && false`, Tests: "TestSettingsOfFewerServedKeys",
 		},
 		{
-			Name: "loading-copy-counts", Bug: "a copy that is being loaded counts as the size of a shard", File: "plan.go",
+			Name: "loading-copy-counts", Bug: "uses a copy that is still loading for the size of a shard", File: "plan.go",
 			Old: `ok && held.Ready`, New: `ok`, Tests: "TestWhereAMergeTakesPlace",
 		},
 		{
-			Name: "drained-heir", Bug: "a node that is drained inherits a vote", File: "change.go",
+			Name: "drained-heir", Bug: "gives a vote to a drained node", File: "change.go",
 			Old: `m.State != shard.Alive || going(m.Name)`, New: `m.State != shard.Alive || false && going(m.Name)`, Tests: "TestDoubtsAboutDrains",
 		},
 	}}
@@ -402,7 +402,7 @@ func mapchangeGroup() Group {
 func placementGroup() Group {
 	return Group{Package: "internal/control/placement", Mutants: []Mutant{
 		{
-			Name: "heartbeats-at-random", Bug: "wakes the voters for raft's heartbeats at moments of their own", File: "transport.go",
+			Name: "heartbeats-at-random", Bug: "wakes the voters for raft's heartbeats outside of the common intervals", File: "transport.go",
 			Old: `if isHeartbeat(args) {`, New: `if false {`, Tests: "TestHeartbeatsLeaveWithTheBeat",
 		},
 		{
@@ -410,11 +410,11 @@ func placementGroup() Group {
 			Old: `BarrierEvery: 5 * time.Second`, New: `BarrierEvery: time.Second`, Tests: "TestVotersAtRestWriteLittle",
 		},
 		{
-			Name: "unfounded-cluster-kept", Bug: "keeps the ID of a cluster that others were faster to found", File: "vote.go",
+			Name: "unfounded-cluster-kept", Bug: "keeps the ID of a cluster that other nodes bootstrapped first", File: "vote.go",
 			Old: `return v.disk.setClusterID("")`, New: `return nil`, Tests: "TestAClusterThatIsNotFoundedLeavesNoID",
 		},
 		{
-			Name: "next-generation-not-followed", Bug: "goes on with raft when the map is of the next generation", File: "vote.go",
+			Name: "next-generation-not-followed", Bug: "continues raft when the map is of the next generation", File: "vote.go",
 			Old: `m.Generation > v.generation {`, New: `m.Generation > v.generation+1 {`, Tests: "TestRaftEndsWithItsGeneration",
 		},
 		{
@@ -422,7 +422,7 @@ func placementGroup() Group {
 			Old: `d.d >= 5*time.Millisecond,`, New: `d.d > 5*time.Millisecond,`, Tests: "TestBoundsOfTheConfig",
 		},
 		{
-			Name: "raft-port-any-generation", Bug: "takes messages of voters of another generation", File: "transport.go",
+			Name: "raft-port-any-generation", Bug: "accepts messages from voters of another generation", File: "transport.go",
 			Old: `if !bytes.Equal(preface, want) {`, New: `if false && !bytes.Equal(preface, want) {`, Tests: "TestVotersOfOtherGenerationsAreNotHeard",
 		},
 		{
@@ -434,19 +434,19 @@ func placementGroup() Group {
 			Old: `if m != nil && m.Generation > p.generation {`, New: `if m != nil && false {`, Tests: "TestRaftOfAnOlderGenerationSaysNothing",
 		},
 		{
-			Name: "older-log-counts", Bug: "takes the raft log of an older generation for one that follows", File: "voters.go",
+			Name: "older-log-counts", Bug: "treats the raft log of an older generation as up to date", File: "voters.go",
 			Old: `if m != nil && reports[i].MapVersion < m.Generation {`, New: `if m != nil && false {`, Tests: "TestRaftOfAnOlderGenerationSaysNothing",
 		},
 		{
-			Name: "older-raft-goes-on", Bug: "an old voter goes on when it knows of the new group", File: "vote.go",
+			Name: "older-raft-goes-on", Bug: "an old voter continues although it has seen the new group", File: "vote.go",
 			Old: `if m != nil && m.Generation > v.generation {`, New: `if m != nil && false {`, Tests: "TestVotersThatComeBackAfterARecoveryFollow",
 		},
 		{
-			Name: "recovered-at-once-alike", Bug: "two groups that are recovered at once are one generation", File: "recover.go",
+			Name: "recovered-at-once-alike", Bug: "gives two concurrently recovered groups the same generation", File: "recover.go",
 			Old: `m.Version + generationStep + rand.Uint64N(generationStep)`, New: `m.Version + generationStep + 0*rand.Uint64N(generationStep)`, Tests: "TestVotersRecoveredTwiceBecomeOneGroup",
 		},
 		{
-			Name: "unfinished-log-used", Bug: "the log of a new generation has its name before it is complete", File: "storage.go",
+			Name: "unfinished-log-used", Bug: "gives the log of a new generation its final name before it is complete", File: "storage.go",
 			Old: `s, err := openStorage(to+unfinished, log)`, New: `s, err := openStorage(to, log)`, Tests: "TestUnfinishedRaftLogIsNotUsed",
 		},
 		{
@@ -454,7 +454,7 @@ func placementGroup() Group {
 			Old: `filepath.Join(d.path(generation), "raft.db")`, New: `filepath.Join(d.path(0), "raft.db")`, Tests: "TestUnfinishedRaftLogIsNotUsed",
 		},
 		{
-			Name: "recover-stale", Bug: "recovers the voters from another map than the caller has seen", File: "recover.go",
+			Name: "recover-stale", Bug: "recovers the voters from another map than the displayed one", File: "recover.go",
 			Old: `case m.Version != ifVersion:`, New: `case false:`, Tests: "TestRecoverIsRefused",
 		},
 		{
@@ -462,7 +462,7 @@ func placementGroup() Group {
 			Old: `if _, led := p.Leader(); led {`, New: `if false {`, Tests: "TestRecoverIsRefused",
 		},
 		{
-			Name: "newer-map-file-put-aside", Bug: "puts a map file of newer software aside", File: "placement.go",
+			Name: "newer-map-file-put-aside", Bug: "moves a map file of newer software aside", File: "placement.go",
 			Old: `case errors.Is(err, shard.ErrNewer): // the newer`, New: `case false: // the newer`, Tests: "TestAMapFileOfANewerVersionIsKept",
 		},
 		{
@@ -471,7 +471,7 @@ func placementGroup() Group {
 			Tests: "TestAnUpgradeCanGoBackUntilItIsFinalized",
 		},
 		{
-			Name: "refused-counts-as-made", Bug: "a map that cannot be shown is applied", File: "fsm.go",
+			Name: "refused-counts-as-made", Bug: "applies a map that cannot be encoded", File: "fsm.go",
 			Old: `if err := f.show(next); err != nil {`, New: `if err := f.show(next); false {`, Tests: "TestWhatIsNotAppliedIsNotRemembered",
 		},
 		{

@@ -3,19 +3,19 @@ package mutants
 func etcdapiGroup() Group {
 	return Group{Package: "internal/edge/etcdapi", Mutants: []Mutant{
 		{
-			Name: "split-looked-at", Bug: "looks at all of a transaction that is refused for one operation", File: "pass_txn.go",
+			Name: "split-looked-at", Bug: "parses all of a transaction that one operation makes invalid", File: "pass_txn.go",
 			Old: `for !s.split {`, New: `for {`, Tests: "TestNothingIsLookedAtAfterASplitOperation",
 		},
 		{
-			Name: "etcds-requests-free", Bug: "a large request that waits for etcd takes nothing of the budget", File: "pass.go",
+			Name: "etcds-requests-free", Bug: "a large request that waits for etcd takes no bytes of the budget", File: "pass.go",
 			Old: `if size <= freeRequest {`, New: `if true {`, Tests: "TestRequestsThatWaitForEtcdAreBounded",
 		},
 		{
-			Name: "etcds-answers-free", Bug: "an answer of etcd's that is passed on takes nothing of the budget", File: "pass_answers.go",
+			Name: "etcds-answers-free", Bug: "a forwarded answer of etcd takes no bytes of the budget", File: "pass_answers.go",
 			Old: "	if size := int64(answer.Buffers.Len()); size > freeAnswer {", New: "	if size := int64(answer.Buffers.Len()); false {", Tests: "TestAnswersOfEtcdsAreBounded",
 		},
 		{
-			Name: "etcds-answers-unbounded", Bug: "takes answers of any size from etcd before bytes are reserved", File: "pass_answers.go",
+			Name: "etcds-answers-unbounded", Bug: "accepts answers of any size from etcd before it reserves bytes", File: "pass_answers.go",
 			Old: "grpc.MaxCallRecvMsgSize(int(limit))", New: "grpc.MaxCallRecvMsgSize(math.MaxInt32)", Tests: "TestAnswersOfEtcdsAreBounded",
 		},
 		{
@@ -23,25 +23,25 @@ func etcdapiGroup() Group {
 			Old: "func (l *answerLease) Put(*[]byte) { l.held.release() }", New: "func (l *answerLease) Put(*[]byte) {}", Tests: "TestAnswersOfEtcdsAreBounded",
 		},
 		{
-			Name: "etcds-writes-asked-twice", Bug: "puts a transaction that writes to etcd again when its answer is large", File: "pass_txn.go",
+			Name: "etcds-writes-asked-twice", Bug: "sends a writing transaction to etcd again when its answer is large", File: "pass_txn.go",
 			Old: "		s.writes = true\n", New: "", Tests: "TestAnswersLargerThanTheBudget",
 		},
 		{
-			Name: "lease-of-others", Bug: "attaches keys to leases of others", File: "policy.go",
+			Name: "lease-of-others", Bug: "attaches keys to other callers' leases", File: "policy.go",
 			Old: `for lease := range o.leases {`, New: `for lease := range map[int64]struct{}{} {`,
 			Tests: "TestALeaseOfAnothersKeysIsNotEnded", Package: "internal/node",
 		},
 		{
-			Name: "call-without-token", Bug: "passes calls without a token on while etcd's authentication is on", File: "pass_auth.go",
+			Name: "call-without-token", Bug: "forwards calls without a token while etcd's authentication is on", File: "pass_auth.go",
 			Old: `	_, err := a.cfg.Guard.Caller(ctx)
 	return err`, New: `	return nil`, Tests: "TestNobodyIsServedByEtcdWithoutAName",
 		},
 		{
-			Name: "split-operation-taken", Bug: "passes an operation in several parts on to etcd", File: "pass_txn.go",
+			Name: "split-operation-taken", Bug: "forwards an operation in several parts to etcd", File: "pass_txn.go",
 			Old: `case s.split:`, New: `case false:`, Tests: "TestNestedTransactions",
 		},
 		{
-			Name: "etcd-administration-not-audited", Bug: "does not write down what administrators do through etcd's API", File: "pass.go",
+			Name: "etcd-administration-not-audited", Bug: "does not audit administrative calls through etcd's API", File: "pass.go",
 			Old: "\tover(err)\n", New: "\t_ = over\n", Tests: "TestAdministrationThroughEtcdsAPIIsWrittenDown", Package: "internal/node",
 		},
 		{
@@ -49,27 +49,27 @@ func etcdapiGroup() Group {
 			Old: "m.Clear(f)", New: "_ = f", Tests: "TestAdministrationThroughEtcdsAPIIsWrittenDown", Package: "internal/node",
 		},
 		{
-			Name: "malformed-txn-passed", Bug: "passes a transaction that cannot be read on to etcd", File: "pass_txn.go",
+			Name: "malformed-txn-passed", Bug: "forwards a malformed transaction to etcd", File: "pass_txn.go",
 			Old: `case s.malformed:`, New: `case false:`, Tests: "TestMalformedTransactionsAreRefused",
 		},
 		{
-			Name: "other-branch-forgotten", Bug: "forgets what the other branch of a transaction deletes", File: "pass_txn.go",
+			Name: "other-branch-forgotten", Bug: "ignores the deletes of the other branch of a transaction", File: "pass_txn.go",
 			Old: `return lower(success, failure)`, New: `return success`, Tests: "TestDeadlyTransactionsAreRefused",
 		},
 		{
-			Name: "lists-without-turns", Bug: "makes all large lists at a time", File: "range_chunks.go",
+			Name: "lists-without-turns", Bug: "runs all large lists at the same time", File: "range_chunks.go",
 			Old: "	case l.left == nil:\n", New: "	case l.left == nil && l.own < 0:\n", Tests: "TestListsTakeTurns",
 		},
 		{
-			Name: "lists-keep-turns", Bug: "does not give back the turn of a list", File: "range.go",
+			Name: "lists-keep-turns", Bug: "does not return the turn of a list", File: "range.go",
 			Old: "	l.leave()\n", New: "", Tests: "TestListsTakeTurns",
 		},
 		{
-			Name: "lists-for-nobody", Bug: "lists count for no client", File: "range_chunks.go",
+			Name: "lists-for-nobody", Bug: "counts lists for no client", File: "range_chunks.go",
 			Old: `if h.of[holder.Name] == 0 {`, New: `if false {`, Tests: "TestOneClientsListsLeaveRoom",
 		},
 		{
-			Name: "shared-lists-count-again", Bug: "what the answers of a client share counts for each of them", File: "range_chunks.go",
+			Name: "shared-lists-count-again", Bug: "counts data shared by a client's answers once for each of them", File: "range_chunks.go",
 			Old: `if h.of[holder.Name] == 0 {`, New: `if true {`, Tests: "TestOneClientsListsLeaveRoom",
 		},
 	}}

@@ -12,11 +12,11 @@ func etcdclockGroup() Group {
 			Old: `if !s.asking {`, New: `if q.callers == 1 {`, Tests: "TestSharedFetchBeginsAfterTheCall",
 		},
 		{
-			Name: "fetch-without-callers", Bug: "goes on with a fetch that no caller waits for", File: "shared.go",
+			Name: "fetch-without-callers", Bug: "continues a fetch that no caller waits for", File: "shared.go",
 			Old: "\tq.cancel()\n\tif s.next == q {", New: "\tif s.next == q {", Tests: "TestAFetchThatNoCallerWaitsForEnds",
 		},
 		{
-			Name: "abandoned-question-joined", Bug: "joins callers to a fetch that was given up before it began", File: "shared.go",
+			Name: "abandoned-question-joined", Bug: "joins callers to a fetch that was abandoned before it began", File: "shared.go",
 			Old: `s.next = nil // a later caller`, New: `_ = q // who comes`, Tests: "TestAFetchThatNoCallerWaitsForEnds",
 		},
 		{
@@ -28,11 +28,11 @@ func etcdclockGroup() Group {
 			Old: `if q.callers--; q.callers > 0 {`, New: `if q.callers--; false {`, Tests: "TestSharedFetchSurvivesItsCaller",
 		},
 		{
-			Name: "index-asked-always", Bug: "asks a process for its raft index with each look", File: "lineage.go",
+			Name: "index-asked-always", Bug: "reads the raft index of a process with each check", File: "lineage.go",
 			Old: `told != 0 {`, New: `false {`, Tests: "TestIndexIsAskedForOnce", Package: "internal/etcd",
 		},
 		{
-			Name: "index-of-one-member", Bug: "takes the index that a member told for one that contradicts what other members told later", File: "lineage.go",
+			Name: "index-of-one-member", Bug: "uses one member's index to contradict later answers of other members", File: "lineage.go",
 			Old: `clock.Index = max(told, known.Index)`, New: `clock.Index = told`, Tests: "TestMembersDoNotContradictTheMarkInTurn", Package: "internal/etcd",
 		},
 		{
@@ -40,39 +40,39 @@ func etcdclockGroup() Group {
 			Old: `return r.index + uint64(clock.Revision-r.revision)`, New: `return r.index`, Tests: "TestMembersDoNotContradictTheMarkInTurn", Package: "internal/etcd",
 		},
 		{
-			Name: "index-of-another-history", Bug: "infers the index of the history from what a restored etcd has told", File: "lineage.go",
+			Name: "index-of-another-history", Bug: "infers the history's index from an answer of a restored etcd", File: "lineage.go",
 			Old: `if known.Judge(clock.Mark()) == nil { // else`, New: `if true { // else`, Tests: "TestContradictoryIndexIsFoundAgain", Package: "internal/etcd",
 		},
 		{
-			Name: "index-from-before-a-mark", Bug: "does not compare a mark that is adopted with the index of etcd", File: "lineage.go",
+			Name: "index-from-before-a-mark", Bug: "does not compare an adopted mark with etcd's index", File: "lineage.go",
 			Old: "\tc.indexes.forget() // they", New: "\t// they", Tests: "TestAdoptedMarkIsComparedWithTheIndex", Package: "internal/etcd",
 		},
 		{
-			Name: "index-of-another-process", Bug: "does not ask a new process of a member for its raft index", File: "lineage.go",
+			Name: "index-of-another-process", Bug: "does not read the raft index of a member's new process", File: "lineage.go",
 			Old: `return connection{local: addr(p.LocalAddr), remote: addr(p.Addr)}`, New: `return connection{remote: addr(p.Addr)}`, Tests: "TestIndexIsAskedForOnce", Package: "internal/etcd",
 		},
 		{
-			Name: "lineage-moves-during-check", Bug: "takes data of a lineage for that of the next", File: "lineage.go",
+			Name: "lineage-moves-during-check", Bug: "attributes data of a lineage to the next", File: "lineage.go",
 			Old: "\tif c.lineage.now().lineage != adopted {\n", New: "\tif adopted != adopted {\n", Tests: "TestLineageChangesDuringTheCheckOfAnAnswer",
 		},
 		{
-			Name: "lineage-moves-during-look", Bug: "concludes about a lineage from a look at the one before", File: "lineage.go",
+			Name: "lineage-moves-during-look", Bug: "applies the result of a check of the previous lineage", File: "lineage.go",
 			Old: `if c.lineage.now().lineage != before.lineage {`, New: `if false {`, Tests: "TestAnswerFromTheOldLineage", Package: "internal/etcd",
 		},
 		{
-			Name: "history-ends-during-read", Bug: "answers a read though the history ended meanwhile", File: "clock.go",
+			Name: "history-ends-during-read", Bug: "answers a read although the history ended meanwhile", File: "clock.go",
 			Old: `return clock, c.lineage.err()`, New: `return clock, nil`, Tests: "TestHistoryEndsDuringARead", Package: "internal/etcd",
 		},
 		{
-			Name: "clock-of-the-answer", Bug: "counts the age of data from the answer instead of the question", File: "clock.go",
+			Name: "clock-of-the-answer", Bug: "counts the age of data from the answer instead of the request", File: "clock.go",
 			Old: `clock.Member, clock.Cluster = h.GetMemberId(), h.GetClusterId()`, New: "clock.Member, clock.Cluster = h.GetMemberId(), h.GetClusterId()\n\tclock.At = time.Now()", Tests: "TestClockIsOfBeforeTheQuestion", Package: "internal/etcd",
 		},
 		{
-			Name: "clock-of-other-history", Bug: "takes a revision of another history for the clock", File: "clock.go",
+			Name: "clock-of-other-history", Bug: "uses a revision of another history for the clock", File: "clock.go",
 			Old: `found := before.mark.Judge(clock.Mark()); found != nil`, New: `found := before.mark.Judge(clock.Mark()); false`, Tests: "TestReadFindsAnotherHistory", Package: "internal/etcd",
 		},
 		{
-			Name: "ends-other-lineage", Bug: "a finding about one lineage ends another", File: "lineage.go",
+			Name: "ends-other-lineage", Bug: "a finding about one lineage ends another one", File: "lineage.go",
 			Old: `case h.number != lineage || h.ended != nil:`, New: `case h.ended != nil:`, Tests: "TestEndOfALineage",
 		},
 		{
@@ -80,63 +80,63 @@ func etcdclockGroup() Group {
 			Old: `case h.number != lineage || h.ended != nil:`, New: `case h.number != lineage:`, Tests: "TestEndOfALineage",
 		},
 		{
-			Name: "ended-history-grows", Bug: "reads after the end count as the history's", File: "lineage.go",
+			Name: "ended-history-grows", Bug: "adds reads after the end to the history", File: "lineage.go",
 			Old: `if h.number == lineage && h.ended == nil {`, New: `if h.number == lineage {`, Tests: "TestEndOfALineage",
 		},
 		{
-			Name: "other-lineage-grows", Bug: "reads of another lineage count", File: "lineage.go",
+			Name: "other-lineage-grows", Bug: "adds reads of another lineage to the history", File: "lineage.go",
 			Old: `if h.number == lineage && h.ended == nil {`, New: `if h.ended == nil {`, Tests: "TestReadFindsAnotherHistory", Package: "internal/etcd",
 		},
 		{
-			Name: "resumes-other-lineage", Bug: "takes back the end of another lineage", File: "lineage.go",
+			Name: "resumes-other-lineage", Bug: "reverts the end of another lineage", File: "lineage.go",
 			Old: `if h.number == lineage && h.ended != nil && h.ended.Cause`, New: `if h.ended != nil && h.ended.Cause`, Tests: "TestEndOfALineage",
 		},
 		{
-			Name: "resumes-any-end", Bug: "takes back the end of a history whose contents were other", File: "lineage.go",
+			Name: "resumes-any-end", Bug: "reverts the end of a history with different contents", File: "lineage.go",
 			Old: `h.ended != nil && h.ended.Cause == kv.CauseCluster`, New: `h.ended != nil`, Tests: "TestEndOfALineage",
 		},
 		{
-			Name: "adopted-again-forgets", Bug: "adopting the same lineage again replaces what is known of it", File: "lineage.go",
+			Name: "adopted-again-forgets", Bug: "adopting the same lineage again discards its known facts", File: "lineage.go",
 			Old: "\tif h.number == lineage {\n\t\th.mark = h.mark.Join(mark)\n\t\treturn\n\t}\n\th.number", New: "\tif h.number == lineage {\n\t\th.mark = mark\n\t\treturn\n\t}\n\th.number", Tests: "TestEndOfALineage",
 		},
 		{
-			Name: "adopted-keeps-floor", Bug: "remembers the compact revision of another lineage", File: "lineage.go",
+			Name: "adopted-keeps-floor", Bug: "keeps the compact revision of another lineage", File: "lineage.go",
 			Old: "\tc.past.forget()\n", New: ``, Tests: "TestEndOfALineage",
 		},
 		{
-			Name: "retracts-other-lineage", Bug: "takes back the end of a lineage though another one was meant", File: "lineage.go",
+			Name: "retracts-other-lineage", Bug: "reverts the end of the wrong lineage", File: "lineage.go",
 			Old: `if h.number != lineage || h.ended == nil {`, New: `if h.ended == nil {`, Tests: "TestEndOfALineage",
 		},
 		{
-			Name: "retracts-without-end", Bug: "forgets what is known of a history that has not ended", File: "lineage.go",
+			Name: "retracts-without-end", Bug: "discards known facts of a history that has not ended", File: "lineage.go",
 			Old: `if h.number != lineage || h.ended == nil {`, New: `if h.number != lineage {`, Tests: "TestEndOfALineage",
 		},
 		{
-			Name: "retracts-to-other-cluster", Bug: "takes the cluster of whoever took the end back", File: "lineage.go",
+			Name: "retracts-to-other-cluster", Bug: "adopts the cluster of the caller that reverted the end", File: "lineage.go",
 			Old: `is.Cluster = h.mark.Cluster`, New: `_ = h.mark.Cluster`, Tests: "TestEndOfALineage",
 		},
 		{
-			Name: "stale-lineage-followed", Bug: "follows a lineage that is not the one adopted", File: "lineage.go",
+			Name: "stale-lineage-followed", Bug: "follows a lineage other than the adopted one", File: "lineage.go",
 			Old: `lineage != 0 && adopted != 0 && lineage != adopted {`, New: `false {`, Tests: "TestAnotherHistoryIsFound", Package: "internal/etcd",
 		},
 		{
-			Name: "one-member-is-a-restore", Bug: "takes one member that contradicts the others for a restore", File: "lineage.go",
+			Name: "one-member-is-a-restore", Bug: "treats one member that contradicts the others as a restore", File: "lineage.go",
 			Old: `if agrees {`, New: `if agrees && false {`, Tests: "TestOneMemberIsNoRestore", Package: "internal/etcd",
 		},
 		{
-			Name: "any-answer-is-no-restore", Bug: "takes any answer of a member for one that agrees with the history", File: "lineage.go",
+			Name: "any-answer-is-no-restore", Bug: "treats any answer of a member as agreement with the history", File: "lineage.go",
 			Old: `if err == nil && mark.Judge(clock.Mark()) == nil {`, New: `if err == nil {`, Tests: "TestAnotherHistoryIsFound", Package: "internal/etcd",
 		},
 		{
-			Name: "look-waits-for-all", Bug: "a look waits for a member that hangs though another one has decided it", File: "lineage.go",
+			Name: "look-waits-for-all", Bug: "a check waits for a hanging member although another one has decided it", File: "lineage.go",
 			Old: "agreeing <- clock\n\t\t\tenough()\n", New: "agreeing <- clock\n", Tests: "TestLookDoesNotWaitForAMemberThatHangs", Package: "internal/etcd",
 		},
 		{
-			Name: "floor-is-compacted", Bug: "calls the compact revision itself compacted", File: "check_revision.go",
+			Name: "floor-is-compacted", Bug: "reports the compact revision itself as compacted", File: "check_revision.go",
 			Old: `floor := c.past.floor(); revision < floor {`, New: `floor := c.past.floor(); revision <= floor {`, Tests: "TestCheckRevision", Package: "internal/etcd",
 		},
 		{
-			Name: "verdict-one-late", Bug: "calls the next revision readable", File: "check_revision.go",
+			Name: "verdict-one-late", Bug: "reports the next revision as readable", File: "check_revision.go",
 			Old: `case revision > v.now:`, New: `case revision > v.now+1:`, Tests: "TestCheckRevision", Package: "internal/etcd",
 		},
 	}}

@@ -11,11 +11,11 @@ func fairGroup() Group {
 			Old: "		q.turns = append(q.turns, client)\n	}\n	return value, ok\n", New: "		q.turns = append([]string{client}, q.turns...)\n	}\n	return value, ok\n", Tests: "TestClientsTakeTurns",
 		},
 		{
-			Name: "removed-entries-kept", Bug: "keeps entries that were removed", File: "queue.go",
+			Name: "removed-entries-kept", Bug: "keeps removed entries", File: "queue.go",
 			Old: `if q.gone++; q.gone < keepGone || q.gone < q.length/2 {`, New: `if q.gone++; true {`, Tests: "TestRemovedEntriesAreGone",
 		},
 		{
-			Name: "gate-of-any-queue", Bug: "has any number wait", File: "gate.go",
+			Name: "gate-of-any-queue", Bug: "lets any number of callers wait", File: "gate.go",
 			Old: `case g.waiting.Len() >= g.maxWaiting:`, New: `case false:`, Tests: "TestGate",
 		},
 	}}

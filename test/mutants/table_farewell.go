@@ -7,7 +7,7 @@ func farewellGroup() Group {
 			Old: `took = min(took, time.Until(end)/2)`, New: `took = min(took, time.Until(end))`, Tests: "TestTheTimeThatAFarewellTakes",
 		},
 		{
-			Name: "farewell-forgets-rest", Bug: "watches that were not told in time are not told at all", File: "farewell.go",
+			Name: "farewell-forgets-rest", Bug: "watches without a timely end message never get one", File: "farewell.go",
 			Old: `return told, all
 		}`, New: `return told, nil
 		}`, Tests: "TestTheTimeThatAFarewellTakes",

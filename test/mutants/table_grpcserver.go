@@ -3,19 +3,19 @@ package mutants
 func grpcserverGroup() Group {
 	return Group{Package: "internal/edge/grpcserver", Mutants: []Mutant{
 		{
-			Name: "refused-requests-are-kept", Bug: "keeps the bytes of a request whose call is refused", File: "stream.go",
+			Name: "refused-requests-are-kept", Bug: "keeps the bytes of a request after its call is refused", File: "stream.go",
 			Old: `	if s.refused {`, New: `	if s.refused && end {`, Tests: "TestARefusedRequestIsNotKept",
 		},
 		{
-			Name: "refused-requests-without-end", Bug: "receives all that a client sends in a refused call", File: "stream.go",
+			Name: "refused-requests-without-end", Bug: "receives everything that a client sends in a refused call", File: "stream.go",
 			Old: `!s.halfClosed && !s.tooLongLocked()`, New: `!s.halfClosed`, Tests: "TestARefusedRequestIsNotKept",
 		},
 		{
-			Name: "refused-head-is-not-read", Bug: "receives as much of a refused message that announces too much as of another", File: "stream.go",
+			Name: "refused-head-is-not-read", Bug: "receives a refused message that announces too much like any other", File: "stream.go",
 			Old: `s.got > messageHead+most || len(s.in) == messageHead &&`, New: `s.got > messageHead+most || s.got < 0 &&`, Tests: "TestARefusedRequestIsNotKept",
 		},
 		{
-			Name: "first-streams-before-the-keepalive", Bug: "a drain cuts a connection that opens its first streams", File: "conn.go",
+			Name: "first-streams-before-the-keepalive", Bug: "a drain closes a connection that is opening its first streams", File: "conn.go",
 			Old: `		err = c.settle() // before the first stream: see drain
 	}
 	if err != nil {
@@ -29,38 +29,38 @@ func grpcserverGroup() Group {
 	return c.settle()`, Tests: "TestDrainOfFirstStreams",
 		},
 		{
-			Name: "web-broken-answer-ends", Bug: "ends an answer that its handler has broken off as if it were whole", File: "web.go",
+			Name: "web-broken-answer-ends", Bug: "ends an answer that its handler has broken off as if it were complete", File: "web.go",
 			Old: `c.resetLocked(w.id, http2.ErrCodeInternal)`, New: `c.resetLocked(w.id, http2.ErrCodeNo)`, Tests: "TestWebRequestsThatFail",
 		},
 		{
-			Name: "web-cut-resets", Bug: "an answer that is cut ends with a reset", File: "web.go",
+			Name: "web-cut-resets", Bug: "ends a truncated answer with a reset", File: "web.go",
 			Old: `		w.endLocked()
 	} else if`, New: `		w.conn.resetLocked(w.id, http2.ErrCodeInternal)
 		w.conn.flushLocked()
 	} else if`, Tests: "TestCutAnswer",
 		},
 		{
-			Name: "web-cut-without-headers", Bug: "a request whose answer is cut before its headers fails", File: "web.go",
+			Name: "web-cut-without-headers", Bug: "fails a request whose answer is cut before its headers", File: "web.go",
 			Old: `http2.ErrCodeRefusedStream`, New: `http2.ErrCodeInternal`, Tests: "TestCutBeforeTheAnswer",
 		},
 		{
-			Name: "web-without-deadline", Bug: "waits without end for a client that does not read an answer", File: "web.go",
+			Name: "web-without-deadline", Bug: "waits forever for a client that does not read an answer", File: "web.go",
 			Old: `w.at(1, at, w.abort)`, New: `w.at(1, at, func() {})`, Tests: "TestWebRequestsThatFail",
 		},
 		{
-			Name: "web-takes-calls", Bug: "passes gRPC calls on as requests", File: "open.go",
+			Name: "web-takes-calls", Bug: "handles gRPC calls as plain requests", File: "open.go",
 			Old: `if !r.IsCall() && c.srv.cfg.HTTP != nil {`, New: `if c.srv.cfg.HTTP != nil {`, Tests: "TestWebRequestsBesideCalls",
 		},
 		{
-			Name: "grpc-accepts-all", Bug: "accepts all connections that wait before any other goroutine runs", File: "server.go",
+			Name: "grpc-accepts-all", Bug: "accepts all pending connections before any other goroutine runs", File: "server.go",
 			Old: "accepted.Did(1, maxAccepts)", New: "accepted.Did(0, maxAccepts)", Tests: "TestConnectionsAreAcceptedInTurns",
 		},
 		{
-			Name: "grpc-parks-at-the-end", Bug: "takes the end of a client's messages for a message that its handler has to receive", File: "park.go",
+			Name: "grpc-parks-at-the-end", Bug: "treats the end of a client's messages as a message for its handler", File: "park.go",
 			Old: " && !s.drained", New: "", Tests: "TestParkedHandlerIsResumed",
 		},
 		{
-			Name: "grpc-parks-past-a-message", Bug: "parks a handler with a message that has arrived after another", File: "park.go",
+			Name: "grpc-parks-past-a-message", Bug: "parks a handler while a second message has arrived", File: "park.go",
 			Old: " || len(s.call.rest) > 0", New: "", Tests: "TestParkedHandlerIsResumed",
 		},
 		{
@@ -72,11 +72,11 @@ func grpcserverGroup() Group {
 			Old: "\t\tcase s.deaf:\n\t\t\treturn nil, errDeaf\n\t\tcase s.halfClosed:\n\t\t\treturn nil, io.EOF\n", New: "\t\tcase s.halfClosed:\n\t\t\treturn nil, io.EOF\n", Tests: "TestStopReceiving",
 		},
 		{
-			Name: "grpc-without-turns", Bug: "lets a connection begin thousands of calls before others run", File: "conn.go",
+			Name: "grpc-without-turns", Bug: "lets a connection start thousands of calls before others run", File: "conn.go",
 			Old: "c.burst.Step(c.base, maxTurn, c.turn)", New: "c.burst.Step(c.base, 1<<20, c.turn)", Tests: "TestCallsBeginAndEndInTurns",
 		},
 		{
-			Name: "grpc-large-without-turns", Bug: "one client's large answers are written before what others wait for", File: "send.go",
+			Name: "grpc-large-without-turns", Bug: "writes one client's large answers before the pending data of others", File: "send.go",
 			Old: "large := left > maxOut && wait == nil", New: "large := left < 0 && wait == nil", Tests: "TestLargeAnswersTakeTurns",
 		},
 		{
@@ -88,7 +88,7 @@ func grpcserverGroup() Group {
 			Old: "burst >= maxOut ||", New: "burst >= 0 ||", Tests: "TestLargeAnswersTakeTurns",
 		},
 		{
-			Name: "grpc-keeps-the-readers-turn", Bug: "a connection has its turn while it waits for the rest of a frame", File: "reader.go",
+			Name: "grpc-keeps-the-readers-turn", Bug: "a connection keeps its turn while it waits for the rest of a frame", File: "reader.go",
 			Old: "	r.conn.burst.Pause()\n", New: "", Tests: "TestCallsBeginAndEndInTurns",
 		},
 		{
@@ -100,11 +100,11 @@ func grpcserverGroup() Group {
 			Old: "leave, err := c.conn.turn(c.ctx)", New: "leave, err := func() {}, error(nil)", Tests: "TestDecompressionTakesTurns",
 		},
 		{
-			Name: "grpc-keeps-turns", Bug: "does not give back the turn of a message", File: "call.go",
+			Name: "grpc-keeps-turns", Bug: "does not return the turn of a message", File: "call.go",
 			Old: "	defer leave()\n", New: "	_ = leave\n", Tests: "TestDecompressionTakesTurns",
 		},
 		{
-			Name: "grpc-resets-at-once", Bug: "bears any number of streams that are reset at once", File: "frames.go",
+			Name: "grpc-resets-at-once", Bug: "accepts any number of stream resets at once", File: "frames.go",
 			Old: "streams >= leastStreams && c.early > streams/2", New: "streams < 0", Tests: "TestFloodsOfResetsAndSettings",
 		},
 		{
@@ -112,35 +112,35 @@ func grpcserverGroup() Group {
 			Old: "return open.wasResetLocked()", New: "return nil", Tests: "TestFloodsOfResetsAndSettings",
 		},
 		{
-			Name: "grpc-resets-untold", Bug: "does not tell the connection of the streams that it resets", File: "output.go",
+			Name: "grpc-resets-untold", Bug: "does not report the streams that it resets to the connection", File: "output.go",
 			Old: "		f.Forget(id)\n", New: "		_ = f\n", Tests: "TestResetStreamsAreForgotten",
 		},
 		{
-			Name: "grpc-late-resets", Bug: "takes streams that are reset later for a flood", File: "frames.go",
+			Name: "grpc-late-resets", Bug: "treats later resets of streams as a flood", File: "frames.go",
 			Old: "if c.heard.Load()-s.opened < int64(earlyReset) {", New: "if s.opened > 0 {", Tests: "TestFloodsOfResetsAndSettings",
 		},
 		{
-			Name: "grpc-settings-flood", Bug: "bears any number of SETTINGS frames", File: "frames.go",
+			Name: "grpc-settings-flood", Bug: "accepts any number of SETTINGS frames", File: "frames.go",
 			Old: "c.settings > maxSettings", New: "c.settings < 0", Tests: "TestFloodsOfResetsAndSettings",
 		},
 		{
-			Name: "grpc-settings-of-all-time", Bug: "counts the SETTINGS frames of a connection's whole life", File: "frames.go",
+			Name: "grpc-settings-of-all-time", Bug: "counts the SETTINGS frames of a connection's entire lifetime", File: "frames.go",
 			Old: "c.settings, c.settingsSince = 0, now", New: "c.settingsSince = now", Tests: "TestFloodsOfResetsAndSettings",
 		},
 		{
-			Name: "grpc-floods-unnamed", Bug: "does not name the connections that flood the server", File: "conn.go",
+			Name: "grpc-floods-unnamed", Bug: "does not report the connections that flood the server", File: "conn.go",
 			Old: "c.srv.cfg.Flooded(c.raw)", New: "_ = c.raw", Tests: "TestFloodsOfResetsAndSettings",
 		},
 		{
-			Name: "grpc-unread-is-free", Bug: "keeps what handlers have not read, granted or not", File: "stream.go",
+			Name: "grpc-unread-is-free", Bug: "keeps data that handlers have not read without a bound", File: "stream.go",
 			Old: "if !s.holdLocked(len(s.in) + len(data)) {", New: "if s.holdLocked(len(s.in) + len(data)); false {", Tests: "TestUnreadBytesAreGranted",
 		},
 		{
-			Name: "grpc-read-bytes-stay-held", Bug: "does not take back what a handler has read", File: "stream.go",
+			Name: "grpc-read-bytes-stay-held", Bug: "does not release bytes that a handler has read", File: "stream.go",
 			Old: "\t\t\ts.holdLocked(0)\n", New: "", Tests: "TestUnreadBytesAreGranted",
 		},
 		{
-			Name: "grpc-bytes-of-ended-streams-stay-held", Bug: "does not take back what a stream held that ends", File: "open.go",
+			Name: "grpc-bytes-of-ended-streams-stay-held", Bug: "does not release the bytes of an ended stream", File: "open.go",
 			Old: "\ts.holdLocked(0)\n", New: "", Tests: "TestUnreadBytesAreGranted",
 		},
 		{
@@ -166,19 +166,19 @@ func grpcserverGroup() Group {
 			Old: `case size > s.allowed:`, New: `case false:`, Tests: "TestReceiveWindows",
 		},
 		{
-			Name: "grpc-large-message-stalls", Bug: "does not open the window for a message that is larger", File: "stream.go",
+			Name: "grpc-large-message-stalls", Bug: "does not open the window for a message larger than it", File: "stream.go",
 			Old: `more := max(window, need) - s.allowed - len(s.in)`, New: `more := window - s.allowed - len(s.in)`, Tests: "TestReceiveWindows",
 		},
 		{
-			Name: "grpc-next-message-lost", Bug: "loses what has come after a large message", File: "stream.go",
+			Name: "grpc-next-message-lost", Bug: "loses data that arrives after a large message", File: "stream.go",
 			Old: `extend(s.message, s.in[:n], size), s.in[n:]`, New: `extend(s.message, s.in[:n], size), nil`, Tests: "TestMessagesArriveWhole",
 		},
 		{
-			Name: "grpc-announced-is-allocated", Bug: "allocates a message that has not begun to arrive", File: "stream.go",
+			Name: "grpc-announced-is-allocated", Bug: "allocates a message before its first byte arrives", File: "stream.go",
 			Old: "\t\t\tsize /= part\n", New: "", Tests: "TestLargeMessagesAreAllocatedAsTheyArrive",
 		},
 		{
-			Name: "grpc-padding-kept", Bug: "does not give padding back", File: "stream.go",
+			Name: "grpc-padding-kept", Bug: "does not return padding to the window", File: "stream.go",
 			Old: `padded := len(data) < size`, New: `padded := false`, Tests: "TestPaddingIsGivenBack",
 		},
 		{
@@ -190,11 +190,11 @@ func grpcserverGroup() Group {
 			Old: `if r.left -= n; r.left < 0 {`, New: `if r.left -= n; false {`, Tests: "TestFloodOfContinuation",
 		},
 		{
-			Name: "grpc-undecoded-headers", Bug: "goes on after a header block that was not decoded", File: "reader.go",
+			Name: "grpc-undecoded-headers", Bug: "continues after a header block that was not decoded", File: "reader.go",
 			Old: `errors.As(err, &s) && s.Cause == nil {`, New: `errors.As(err, &s) && false {`, Tests: "TestStreamFrames",
 		},
 		{
-			Name: "grpc-answers-without-bound", Bug: "reads on while the client takes no answers", File: "conn.go",
+			Name: "grpc-answers-without-bound", Bug: "continues reading while the client reads no answers", File: "conn.go",
 			Old: `for c.err == nil && (len(c.out) >= maxPending || c.crowdedLocked()) {`, New: `for c.err == nil && c.crowdedLocked() {`,
 			Tests: "TestAnswersThatAreNotTaken",
 		},
@@ -203,28 +203,28 @@ func grpcserverGroup() Group {
 			Old: `return c.running >= c.srv.cfg.MaxStreams && len(c.streams) < c.srv.cfg.MaxStreams`, New: `return false`, Tests: "TestRapidReset",
 		},
 		{
-			Name: "grpc-pings", Bug: "lets clients ping as often as they like", File: "frames.go",
+			Name: "grpc-pings", Bug: "accepts any number of pings", File: "frames.go",
 			Old: `if c.keep.tooOften(time.Now(), c.srv.cfg.PingLeast) {`, New: `if c.keep.tooOften(time.Now(), 0) {`, Tests: "TestTooManyPings",
 		},
 		{
-			Name: "grpc-probes-at-once", Bug: "answers each ping that measures the path at once", File: "frames.go",
+			Name: "grpc-probes-at-once", Bug: "answers each path-measuring ping at once", File: "frames.go",
 			Old: `if f.Data == probePing && !c.probe.held {`, New: `if f.Data == probePing && c.probe.sent < 0 {`,
 			Tests: "TestProbesWaitForData|TestSmallMessagesCauseFewPings",
 		},
 		{
-			Name: "grpc-pings-held", Bug: "holds back the answers to keepalive's pings, too", File: "frames.go",
+			Name: "grpc-pings-held", Bug: "also delays the answers to keepalive pings", File: "frames.go",
 			Old: `if f.Data == probePing && !c.probe.held {`, New: `if !c.probe.held {`, Tests: "TestProbesWaitForData",
 		},
 		{
-			Name: "grpc-probes-never", Bug: "does not answer a ping that measures the path once data was sent", File: "output.go",
+			Name: "grpc-probes-never", Bug: "does not answer a path-measuring ping once data was sent", File: "output.go",
 			Old: `c.probe.sent >= probeBytes {`, New: `c.probe.sent < 0 {`, Tests: "TestProbesWaitForData",
 		},
 		{
-			Name: "grpc-probes-at-rest", Bug: "does not answer a ping that measures the path of a connection at rest", File: "keepalive.go",
+			Name: "grpc-probes-at-rest", Bug: "does not answer a path-measuring ping on an idle connection", File: "keepalive.go",
 			Old: "\tc.answerProbeLocked()\n", New: "", Tests: "TestProbesAreAnsweredAtRest",
 		},
 		{
-			Name: "grpc-silence", Bug: "keeps connections of clients that answer no ping", File: "keepalive.go",
+			Name: "grpc-silence", Bug: "keeps connections of clients that do not answer pings", File: "keepalive.go",
 			Old: `c.failLocked(errSilent)`, New: `_ = errSilent`, Tests: "TestKeepalive",
 		},
 		{
@@ -232,31 +232,31 @@ func grpcserverGroup() Group {
 			Old: `if len(c.streams) >= c.srv.cfg.MaxStreams {`, New: `if len(c.streams) > c.srv.cfg.MaxStreams {`, Tests: "TestTooManyStreams",
 		},
 		{
-			Name: "grpc-headers-above-limit", Bug: "sends headers that the client does not take", File: "headers.go",
+			Name: "grpc-headers-above-limit", Bug: "sends headers above the client's limit", File: "headers.go",
 			Old: `if b.Size() > c.headers {`, New: `if false {`, Tests: "TestHeadersAboveTheClientsLimit",
 		},
 		{
-			Name: "grpc-unpacked-without-bound", Bug: "accepts small messages that are large", File: "call.go",
+			Name: "grpc-unpacked-without-bound", Bug: "accepts small messages that decompress to large ones", File: "call.go",
 			Old: `case out.Len() > limit:`, New: `case false:`, Tests: "TestInterop",
 		},
 		{
-			Name: "grpc-deadline-without-reset", Bug: "does not end the stream at its deadline", File: "open.go",
+			Name: "grpc-deadline-without-reset", Bug: "does not reset the stream at its deadline", File: "open.go",
 			Old: `s.unwatch = context.AfterFunc(ctx, s.expire)`, New: `s.unwatch = nil`, Tests: "TestCancellation",
 		},
 		{
-			Name: "grpc-deadline-within-a-message", Bug: "sends the outcome of a call after a part of a message", File: "open.go",
+			Name: "grpc-deadline-within-a-message", Bug: "sends the outcome of a call after a partial message", File: "open.go",
 			Old: `case s.partial || len(c.out)`, New: `case len(c.out)`, Tests: "TestDeadlineWithinAMessage",
 		},
 		{
-			Name: "grpc-deadline-as-reset", Bug: "resets a stream at its deadline", File: "open.go",
+			Name: "grpc-deadline-as-reset", Bug: "resets a stream at its deadline instead of sending the outcome", File: "open.go",
 			Old: `case s.partial || len(c.out) >= maxPending:`, New: `case !s.partial || len(c.out) >= maxPending:`, Tests: "TestCancellation",
 		},
 		{
-			Name: "grpc-backlog", Bug: "has no bound for what the kernel does not take", File: "socket/socket.go",
+			Name: "grpc-backlog", Bug: "does not bound the data that the kernel does not accept", File: "socket/socket.go",
 			Old: `if len(s.backlog)+len(rest) > maxBacklog {`, New: `if len(s.backlog)+len(rest) > 1<<40 {`, Tests: "TestBacklogIsBounded", Package: "internal/edge/grpcserver/socket",
 		},
 		{
-			Name: "grpc-stream-after-the-end", Bug: "opens a stream on a connection that has ended", File: "open.go",
+			Name: "grpc-stream-after-the-end", Bug: "opens a stream on an ended connection", File: "open.go",
 			Old: `if c.err != nil { // its`, New: `if c.err != nil && f.Truncated { // its`, Tests: "TestNoStreamsOnAConnectionThatHasEnded",
 		},
 		{
@@ -264,19 +264,19 @@ func grpcserverGroup() Group {
 			Old: `return d - d/10 + rand.N(d/5+1)`, New: `return d - d/10 + rand.N(d/5+1)*0`, Tests: "TestAge",
 		},
 		{
-			Name: "grpc-age-without-end", Bug: "waits for calls of a connection that is too old for ever", File: "keepalive.go",
+			Name: "grpc-age-without-end", Bug: "waits forever for calls of a connection that is too old", File: "keepalive.go",
 			Old: `if !now.Before(cut) {`, New: `if false {`, Tests: "TestAge",
 		},
 		{
-			Name: "grpc-closes-before-the-client-has-read", Bug: "closes a connection in peace while its client reads the last answer", File: "conn.go",
+			Name: "grpc-closes-before-the-client-has-read", Bug: "closes a connection gracefully while its client reads the last answer", File: "conn.go",
 			Old: `errors.Is(why, errIdle) && closeWrite(c.net)`, New: `errors.Is(why, errOld) && closeWrite(c.net)`, Tests: "TestALastAnswerIsReadToItsEnd",
 		},
 		{
-			Name: "grpc-lingers-for-ever", Bug: "keeps a connection that has ended for as long as its client does", File: "conn.go",
+			Name: "grpc-lingers-for-ever", Bug: "keeps an ended connection for as long as its client does", File: "conn.go",
 			Old: `discard(c, c.srv.cfg.PingTimeout, `, New: `discard(c, time.Hour, `, Tests: "TestAClientThatStaysIsNotWaitedFor",
 		},
 		{
-			Name: "grpc-ends-twice", Bug: "a flush after the end in peace cuts the time that the client has to read", File: "output.go",
+			Name: "grpc-ends-twice", Bug: "a flush after the graceful end shortens the client's time to read", File: "output.go",
 			Old: `c.bye.over && c.err == nil && `, New: `c.bye.over && `, Tests: "TestAFlushAfterTheEndCutsNothing",
 		},
 		{
@@ -284,19 +284,19 @@ func grpcserverGroup() Group {
 			Old: `if c.bye.last {`, New: `if c.bye.last && f.Truncated {`, Tests: "TestIdle",
 		},
 		{
-			Name: "grpcserver-rest-keeps-reader", Bug: "keeps the reader of a connection whose calls are parked later", File: "park.go",
+			Name: "grpcserver-rest-keeps-reader", Bug: "keeps the reader of a connection whose calls park later", File: "park.go",
 			Old: "\t\t\t(*resting)(c).rouseLocked()\n", New: "", Tests: "TestAConnectionAtRestHasNoGoroutine",
 		},
 		{
-			Name: "grpcserver-rest-ends-connection", Bug: "leaves the deadline with which a reader was roused", File: "rest.go",
+			Name: "grpcserver-rest-ends-connection", Bug: "keeps the deadline that woke a reader", File: "rest.go",
 			Old: "roused && c.err == nil {", New: "roused && c.err != nil {", Tests: "TestAConnectionAtRestHasNoGoroutine",
 		},
 		{
-			Name: "grpcserver-unsealed", Bug: "writes past a layer that it does not know", File: "server.go",
+			Name: "grpcserver-unsealed", Bug: "bypasses an unknown layer when it writes", File: "server.go",
 			Old: "sealed || at != bottom", New: "sealed || at == nil && bottom == nil", Tests: "TestCredentialsThatSeal",
 		},
 		{
-			Name: "grpcserver-rest-leaks", Bug: "waits for bytes of a connection that rests", File: "rest.go",
+			Name: "grpcserver-rest-leaks", Bug: "waits for bytes of an idle connection", File: "rest.go",
 			Old: "c.hasten(mayRest && c.err == nil)", New: "c.hasten(false)", Tests: "TestAConnectionAtRestHasNoGoroutine",
 		},
 	}}
@@ -305,7 +305,7 @@ func grpcserverGroup() Group {
 func receiveGroup() Group {
 	return Group{Package: "internal/edge/receive", Mutants: []Mutant{
 		{
-			Name: "receive-keeps-goroutines", Bug: "keeps a goroutine for each stream at rest", File: "../grpcserver/park.go",
+			Name: "receive-keeps-goroutines", Bug: "keeps a goroutine for each idle stream", File: "../grpcserver/park.go",
 			Old: "\t\t\treturn errParked", New: "\t\t\ts.arrived.Wait()\n\t\t\treturn nil", Tests: "TestRestingStreamsHaveNoGoroutine",
 		},
 		{

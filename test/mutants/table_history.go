@@ -3,15 +3,15 @@ package mutants
 func historyGroup() Group {
 	return Group{Package: "internal/history", Mutants: []Mutant{
 		{
-			Name: "history-of-other-cluster", Bug: "loads the past of another cluster", File: "load.go",
+			Name: "history-of-other-cluster", Bug: "loads the history of another cluster", File: "load.go",
 			Old: `case is.Cluster != want.Cluster:`, New: `case false:`, Tests: "TestAnotherOrigin",
 		},
 		{
-			Name: "history-of-other-etcd", Bug: "loads the past of another etcd", File: "load.go",
+			Name: "history-of-other-etcd", Bug: "loads the history of another etcd", File: "load.go",
 			Old: `case is.Etcd != want.Etcd:`, New: `case false:`, Tests: "TestAnotherOrigin",
 		},
 		{
-			Name: "checksum-ignored", Bug: "takes a record whose checksum is wrong", File: "record.go",
+			Name: "checksum-ignored", Bug: "accepts a record with a wrong checksum", File: "record.go",
 			Old: `case binary.LittleEndian.Uint64(value) != p.checksum(key, value[checksumBytes:]):`, New: `case false:`, Tests: "TestDamagedFile",
 		},
 		{
@@ -23,27 +23,27 @@ func historyGroup() Group {
 			Old: "\ts.abandon()\n\taside", New: "\ts.forget()\n\taside", Tests: "TestDamagedFilesAreClosed",
 		},
 		{
-			Name: "share-lost-for-ever", Bug: "keeps records at the smallest share after large ones have gone", File: "store.go",
+			Name: "share-lost-for-ever", Bug: "keeps records at the smallest share after large ones were removed", File: "store.go",
 			Old: `max(mostShare, s.share/2), 0`, New: `s.share, 0`, Tests: "TestLargeRecordsLeaveNoLessRoomForEver",
 		},
 		{
-			Name: "full-at-smallest-share", Bug: "does not write a full file anew at the smallest share", File: "store.go",
+			Name: "full-at-smallest-share", Bug: "does not rewrite a full file at the smallest share", File: "store.go",
 			Old: `(!again || s.share < leastShare)`, New: `s.share < leastShare`, Tests: "TestFullFileAtTheSmallestShare",
 		},
 		{
-			Name: "record-behind-any", Bug: "takes a record behind one that is not its predecessor", File: "segment.go",
+			Name: "record-behind-any", Bug: "accepts a record after one that is not its predecessor", File: "segment.go",
 			Old: `in.bad || before != s.progress`, New: `in.bad || before > s.progress`, Tests: "TestRecordsThatDoNotFollow",
 		},
 		{
-			Name: "record-of-later-revision", Bug: "takes a record under another revision", File: "segment.go",
+			Name: "record-of-later-revision", Bug: "accepts a record with another revision", File: "segment.go",
 			Old: `if b.Revision != revision {`, New: `if b.Revision < revision {`, Tests: "TestRecordsThatDoNotFollow",
 		},
 		{
-			Name: "deletes-of-other-range", Bug: "takes deletes of keys that are not of the shard", File: "segment.go",
+			Name: "deletes-of-other-range", Bug: "accepts deletes of keys outside the shard", File: "segment.go",
 			Old: `if err := outside([]byte(key)); err != nil {`, New: `if err := outside([]byte(key)); false && err != nil {`, Tests: "TestRecordsThatDoNotFollow",
 		},
 		{
-			Name: "previous-value-of-any-revision", Bug: "takes a previous value of another revision", File: "record.go",
+			Name: "previous-value-of-any-revision", Bug: "accepts a previous value of another revision", File: "record.go",
 			Old: `e.Prev == nil || e.Prev.ModRevision() != prev`, New: `e.Prev == nil || e.Prev.ModRevision() < prev`, Tests: "TestPreviousValuesAreTheOnesThatWereThere",
 		},
 		{
@@ -51,7 +51,7 @@ func historyGroup() Group {
 			Old: `delete(latest, string(e.KV.Key()))`, New: `_ = latest`, Tests: "TestPreviousValuesAreTheOnesThatWereThere",
 		},
 		{
-			Name: "cut-record-taken", Bug: "takes a batch that was cut", File: "record.go",
+			Name: "cut-record-taken", Bug: "accepts a truncated batch", File: "record.go",
 			Old: "if !r.ended() {\n\t\treturn nil, fmt.Errorf(\"%w: batch of", New: "if false {\n\t\treturn nil, fmt.Errorf(\"%w: batch of", Tests: "TestACutRecordIsNone",
 		},
 		{
@@ -59,23 +59,23 @@ func historyGroup() Group {
 			Old: `l.window.newest().after > newest`, New: `newest < 0`, Tests: "TestTheNewestShardThatHadAKey",
 		},
 		{
-			Name: "inherits-from-empty-shard", Bug: "inherits from a shard that has saved nothing", File: "load.go",
+			Name: "inherits-from-empty-shard", Bug: "inherits from a shard without saved data", File: "load.go",
 			Old: `len(l.window.segments) > 0 && l.rng.Contains(key)`, New: `l.rng.Contains(key)`, Tests: "TestTheNewestShardThatHadAKey",
 		},
 		{
-			Name: "parent-removed-early", Bug: "removes the parent of a shard that has saved nothing", File: "store.go",
+			Name: "parent-removed-early", Bug: "removes the parent of a shard without saved data", File: "store.go",
 			Old: ` || len(l.window.segments) == 0 {`, New: ` {`, Tests: "TestNothingIsRemovedBeforeItsHeirsAreSaved",
 		},
 		{
-			Name: "loading-shard-failed", Bug: "counts a shard that is being loaded as failed", File: "store.go",
+			Name: "loading-shard-failed", Bug: "counts a loading shard as failed", File: "store.go",
 			Old: `saved++ // it is being loaded`, New: `_ = saved // it is being loaded`, Tests: "TestAShardThatIsBeingLoadedHasNotFailed",
 		},
 		{
-			Name: "unloaded-file-rewritten", Bug: "does not know how far a file goes that was not loaded", File: "load.go",
+			Name: "unloaded-file-rewritten", Bug: "does not know the extent of a file that was not loaded", File: "load.go",
 			Old: `g.written = max(g.written, e.progress)`, New: `g.written = max(g.written, e.after)`, Tests: "TestAFileThatWasNotLoadedIsContinued",
 		},
 		{
-			Name: "forgets-only-loaded", Bug: "a shard is not removed from a file that was not looked at yet", File: "store.go",
+			Name: "forgets-only-loaded", Bug: "does not remove a shard from a file that was not loaded yet", File: "store.go",
 			Old: "err := s.prepare()\n\tif err", New: "err := s.open()\n\tif err", Tests: "TestAForgottenShardIsSavedAnew",
 		},
 	}}

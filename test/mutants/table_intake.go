@@ -7,27 +7,27 @@ func intakeGroup() Group {
 			Old: `in.endOldest(c.holder, capped)`, New: `_ = capped`, Tests: "TestRequestsThatNeverEndAreBounded",
 		},
 		{
-			Name: "unfinished-at-their-parts", Bug: "takes bytes for the parts of a request alone", File: "intake.go",
+			Name: "unfinished-at-their-parts", Bug: "reserves bytes for the parts of a request only", File: "intake.go",
 			Old: `r.headN == messageHeader && int64(r.left) <= in.maxMessage`, New: `false`, Tests: "TestRequestsThatNeverEndAreBounded",
 		},
 		{
-			Name: "unfinished-small-unbounded", Bug: "any number of calls may lack their message", File: "intake.go",
+			Name: "unfinished-small-unbounded", Bug: "accepts any number of calls without their message", File: "intake.go",
 			Old: `if in.smalls.Len() > maxSmall {`, New: `if false {`, Tests: "TestCallsThatNeverBeginAreBounded",
 		},
 		{
-			Name: "unfinished-without-client", Bug: "requests that are not complete count for no client", File: "intake.go",
+			Name: "unfinished-without-client", Bug: "does not count incomplete requests for their client", File: "intake.go",
 			Old: `Name: netlimit.SourceOf(raw.RemoteAddr())`, New: `Name: netlimit.SourceOf(nil)`, Tests: "TestOneAddressLeavesRoomForRequestsOfOthers",
 		},
 		{
-			Name: "unfinished-of-others-end", Bug: "a client that has its part ends the requests of others", File: "intake.go",
+			Name: "unfinished-of-others-end", Bug: "a client that has used its part ends the requests of others", File: "intake.go",
 			Old: `!own || `, New: `true || `, Tests: "TestOneAddressEndsItsOwnRequests",
 		},
 		{
-			Name: "unfinished-kept", Bug: "keeps the bytes of a connection that is closed", File: "intake.go",
+			Name: "unfinished-kept", Bug: "keeps the bytes of a closed connection", File: "intake.go",
 			Old: `e != nil && c.known > 0;`, New: `e != nil && c.known < 0;`, Tests: "TestRequestsThatNeverEndAreBounded",
 		},
 		{
-			Name: "unfinished-given-up-kept", Bug: "keeps a request that its client gives up", File: "frames.go",
+			Name: "unfinished-given-up-kept", Bug: "keeps a request that its client abandons", File: "frames.go",
 			Old: `case f.kind == typeReset, f.kind`, New: `case f.kind`, Tests: "TestWhatIsOpen",
 		},
 		{
@@ -35,11 +35,11 @@ func intakeGroup() Group {
 			Old: `streamOf{c, stream}]; r != nil {`, New: `streamOf{c, stream}]; r != nil && c.gone {`, Tests: "TestRequestsOfResetStreamsHoldNothing",
 		},
 		{
-			Name: "unfinished-reset-counted", Bug: "counts what still arrives of a request whose stream was reset", File: "intake.go",
+			Name: "unfinished-reset-counted", Bug: "counts data that arrives for a reset stream", File: "intake.go",
 			Old: `if r.in == nil && r.listed {`, New: `if r.in == nil && c.gone {`, Tests: "TestRequestsOfResetStreamsHoldNothing",
 		},
 		{
-			Name: "unfinished-resets-known", Bug: "knows all streams of a connection that were ever reset", File: "intake.go",
+			Name: "unfinished-resets-known", Bug: "remembers all reset streams of a connection", File: "intake.go",
 			Old: `len(c.resets) > keptResets {`, New: `len(c.resets) < 0 {`, Tests: "TestRequestsOfResetStreamsHoldNothing",
 		},
 		{
@@ -47,11 +47,11 @@ func intakeGroup() Group {
 			Old: `if !in.waits(r) {`, New: `if false {`, Tests: "TestAResetRequestWaitsForNoOther",
 		},
 		{
-			Name: "unfinished-reset-takes", Bug: "keeps the bytes that a request has waited for whose stream was reset", File: "intake.go",
+			Name: "unfinished-reset-takes", Bug: "keeps the bytes that a request of a reset stream waited for", File: "intake.go",
 			Old: "	if r.in == nil {\n		in.budget.Give(", New: "	if c.gone {\n		in.budget.Give(", Tests: "TestAResetRequestWaitsForNoOther",
 		},
 		{
-			Name: "unfinished-padding-free", Bug: "takes padding for data", File: "frames.go",
+			Name: "unfinished-padding-free", Bug: "does not count padding", File: "frames.go",
 			Old: "			f.left -= f.padding\n", New: "", Tests: "TestWhatIsOpen",
 		},
 	}}

@@ -8,7 +8,7 @@ func keybrowserGroup() Group {
 `, New: ``, Tests: "TestFilesHaveThePolicy",
 		},
 		{
-			Name: "key-page-takes-writes", Bug: "answers any method with the page", File: "keybrowser.go",
+			Name: "key-page-takes-writes", Bug: "serves the page for any method", File: "keybrowser.go",
 			Old: `if r.Method != http.MethodGet && r.Method != http.MethodHead {`, New: `if false {`, Tests: "TestFilesHaveThePolicy",
 		},
 	}}

@@ -3,7 +3,7 @@ package mutants
 func mapfollowGroup() Group {
 	return Group{Package: "internal/control/mapfollow", Mutants: []Mutant{
 		{
-			Name: "too-old-waits", Bug: "a node that does not understand the cluster's map waits for ever", File: "follow.go",
+			Name: "too-old-waits", Bug: "a node that cannot decode the cluster's map waits forever", File: "follow.go",
 			Old: `|| !errors.Is(err, shard.ErrNewer) {`, New: `|| true || err == nil {`, Tests: "TestAnOlderNodeThatDoesNotVoteRefusesToJoin", Package: "internal/node",
 		},
 		{

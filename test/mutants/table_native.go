@@ -3,11 +3,11 @@ package mutants
 func nativeGroup() Group {
 	return Group{Package: "internal/edge/native", Mutants: []Mutant{
 		{
-			Name: "opening-kept-after-release", Bug: "keeps what is opened for a watch that was canceled meanwhile", File: "watch.go",
+			Name: "opening-kept-after-release", Bug: "keeps resources opened for a watch that was cancelled meanwhile", File: "watch.go",
 			Old: `w.resync.opened.Swap(&opened{})`, New: `w.resync.opened.Swap(nil)`, Tests: "TestCanceledWhileItsStateEnds", Package: "internal/edge/server",
 		},
 		{
-			Name: "empty-reader-offered", Bug: "offers a reader that has closed its window to other watches", File: "reader.go",
+			Name: "empty-reader-offered", Bug: "offers a reader without a window to other watches", File: "reader.go",
 			Old: `if len(r.watches) == 0 { // the reader is closed`, New: `if false {`, Tests: "TestNoWatchJoinsAReaderWithoutWindow",
 		},
 		{
@@ -19,24 +19,24 @@ func nativeGroup() Group {
 			Old: `s.several.CompareAndSwap(false, len(s.watches) > 1)`, New: ``, Tests: "TestWatchesOfAStreamShareAReader", Package: "internal/edge/server",
 		},
 		{
-			Name: "reader-joined-elsewhere", Bug: "has watches join a reader that is at another revision", File: "reader.go",
+			Name: "reader-joined-elsewhere", Bug: "lets watches join a reader that is at another revision", File: "reader.go",
 			Old: `at == reached {`, New: `at >= reached || at < reached {`, Tests: "TestWatchesOfAStreamShareAReader", Package: "internal/edge/server",
 		},
 		{
-			Name: "joined-watch-unnamed", Bug: "names the watches that had the reader before in messages for all", File: "reader.go",
+			Name: "joined-watch-unnamed", Bug: "omits the new watches of a reader in messages for all", File: "reader.go",
 			Old: `	other.stale = true
 `, New: ``, Tests: "TestWatchesOfAStreamShareAReader", Package: "internal/edge/server",
 		},
 		{
-			Name: "ended-watch-named", Bug: "names a watch that has ended in messages for all", File: "reader.go",
+			Name: "ended-watch-named", Bug: "names an ended watch in messages for all", File: "reader.go",
 			Old: `r.ids[:last], true`, New: `r.ids[:last], false`, Tests: "TestWatchesOfAStreamShareAReader", Package: "internal/edge/server",
 		},
 		{
-			Name: "previous-values-shared", Bug: "has watches with and without previous values share a reader", File: "sync.go",
+			Name: "previous-values-shared", Bug: "lets watches with and without previous values share a reader", File: "sync.go",
 			Old: `prev: w.prev, follows: w.follows}`, New: `follows: w.follows}`, Tests: "TestCrowdSeesEverythingOnce", Package: "internal/edge/server",
 		},
 		{
-			Name: "one-falls", Bug: "helps one watch of a reader that is behind the window", File: "reader.go",
+			Name: "one-falls", Bug: "sends a catch-up to only one watch of a reader that is below the window", File: "reader.go",
 			Old: `		if w.fall(err) {
 			w.task.Wake()
 		}
@@ -47,11 +47,11 @@ func nativeGroup() Group {
 `, Tests: "TestWatchesThatShareAReaderFallTogether", Package: "internal/edge/server",
 		},
 		{
-			Name: "delta-from-before-the-reader", Bug: "names the position that a watch had before it shared a reader", File: "sync.go",
+			Name: "delta-from-before-the-reader", Bug: "uses a watch's position from before it shared a reader", File: "sync.go",
 			Old: `w.at = max(w.at, w.inner.at)`, New: ``, Tests: "TestWatchesThatShareAReaderFallTogether", Package: "internal/edge/server",
 		},
 		{
-			Name: "turns-of-connections", Bug: "each connection of a client has its own turn", File: "stream.go",
+			Name: "turns-of-connections", Bug: "each connection of a client has a separate turn", File: "stream.go",
 			Old: `	case s.holder.Name != "":`, New: `	case false:`, Tests: "TestStreamsOfAClientShareItsTurn",
 		},
 		{
@@ -67,7 +67,7 @@ func nativeGroup() Group {
 			Old: `if part.Keys > 0 {`, New: `if part.Keys > 0 && c.part != 2 {`, Tests: "TestLadder", Package: "internal/edge/server",
 		},
 		{
-			Name: "position-before-end", Bug: "moves the position at the beginning of a unit", File: "sync.go",
+			Name: "position-before-end", Bug: "advances the position at the start of a unit", File: "sync.go",
 			Old: `c.begun = true`, New: `c.begun, w.at = true, body.Revision`, Tests: "TestLadder|TestUnitBeginsAgainElsewhere", Package: "internal/edge/server",
 		},
 		{
@@ -83,7 +83,7 @@ func nativeGroup() Group {
 			Old: `Cluster: w.in.cluster,`, New: `Cluster: w.follows.cluster,`, Tests: "TestAnotherClustersPositionResyncs", Package: "internal/edge/server",
 		},
 		{
-			Name: "read-of-any-lineage", Bug: "reads at a revision that was learned in another lineage", File: "read.go",
+			Name: "read-of-any-lineage", Bug: "reads at a revision of another lineage", File: "read.go",
 			Old: `return claimed(clusterID, lineage, here).judge(here, "revision")`, New: `return nil`, Tests: "TestReadsOfAnotherClustersRevision", Package: "internal/edge/server",
 		},
 		{
@@ -95,15 +95,15 @@ func nativeGroup() Group {
 			Old: `case h.lineage != 0 && h.lineage != here.lineage:`, New: `case h.lineage > here.lineage:`, Tests: "TestJudgeAPosition",
 		},
 		{
-			Name: "resume-repeats-revision", Bug: "resumes at the revision of the token instead of after it", File: "stream.go",
+			Name: "resume-repeats-revision", Bug: "resumes at the token's revision instead of after it", File: "stream.go",
 			Old: `out.from, out.in, what = p.Revision+1,`, New: `out.from, out.in, what = p.Revision,`, Tests: "TestLadder|TestSlowReaderFallsOntoDeltas|TestAnotherLineageResyncs|TestAnotherClustersPositionResyncs|TestLadderModel", Package: "internal/edge/server",
 		},
 		{
-			Name: "cancelled-watch-counted", Bug: "a watch that has ended still counts against the caller's limit", File: "stream.go",
+			Name: "cancelled-watch-counted", Bug: "counts an ended watch against the caller's limit", File: "stream.go",
 			Old: "\n\tauthz.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\n", Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/edge/server",
 		},
 		{
-			Name: "closed-stream-counted", Bug: "the watches of a stream that has ended count against the caller's limit", File: "stream.go",
+			Name: "closed-stream-counted", Bug: "counts the watches of an ended stream against the caller's limit", File: "stream.go",
 			Old: "\t\tauthz.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\t\t_ = w\n", Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/edge/server",
 		},
 		{
@@ -111,23 +111,23 @@ func nativeGroup() Group {
 			Old: `full = authz.OpenWatch(s.api.cfg.Budget, s.holder, s.caller, rng)`, New: `full = nil`, Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/edge/server",
 		},
 		{
-			Name: "watches-per-stream-exceeded", Bug: "lets a stream have one watch too many", File: "stream.go",
+			Name: "watches-per-stream-exceeded", Bug: "permits one watch too many on a stream", File: "stream.go",
 			Old: `len(s.watches) >= s.api.cfg.MaxWatchesPerStream`, New: `len(s.watches) > s.api.cfg.MaxWatchesPerStream`, Tests: "TestTooManyWatches", Package: "internal/edge/server",
 		},
 		{
-			Name: "watch-id-reused", Bug: "a watch takes the place of another one with its ID", File: "stream.go",
+			Name: "watch-id-reused", Bug: "a watch replaces another one with its ID", File: "stream.go",
 			Old: `if s.watches[id] != nil {`, New: `if false {`, Tests: "TestStreamRefused|TestWatchRefused", Package: "internal/edge/server",
 		},
 		{
-			Name: "watch-not-permitted", Bug: "opens watches that the policy does not allow", File: "stream.go",
+			Name: "watch-not-permitted", Bug: "opens watches that the policy does not permit", File: "stream.go",
 			Old: `err = s.caller.May(s.ctx, policy.Watch, rng)`, New: `_ = policy.Watch`, Tests: "TestAPolicyThatChangesEndsWatches", Package: "internal/edge/server",
 		},
 		{
-			Name: "stale-watch-goes-on", Bug: "a watch whose age is not known is as fresh as when it was last known", File: "age.go",
+			Name: "stale-watch-goes-on", Bug: "uses a watch's last known age when its age is unknown", File: "age.go",
 			Old: `if age = now.Sub(w.freshAt); age <= w.maxStaleness {`, New: `if age <= w.maxStaleness {`, Tests: "TestAWatchIsStaleAfterItsBound",
 		},
 		{
-			Name: "stale-at-bound", Bug: "a watch is stale at just the age that it allows", File: "age.go",
+			Name: "stale-at-bound", Bug: "treats a watch as stale at exactly the permitted age", File: "age.go",
 			Old: `age <= w.maxStaleness {`, New: `age < w.maxStaleness {`, Tests: "TestAWatchIsStaleAfterItsBound",
 		},
 		{
@@ -135,39 +135,39 @@ func nativeGroup() Group {
 			Old: `err == nil && lineage != w.follows.lineage`, New: `false`, Tests: "TestLineageEndsDuringAUnit", Package: "internal/edge/server",
 		},
 		{
-			Name: "token-of-the-stream", Bug: "sends tokens to a client that did not ask for them", File: "progress.go",
+			Name: "token-of-the-stream", Bug: "sends tokens to a client that did not request them", File: "progress.go",
 			Old: `if tokens {`, New: `if true {`, Tests: "TestProgressBringsTokens", Package: "internal/edge/server",
 		},
 		{
-			Name: "token-without-position", Bug: "sends a token of a watch that has no position", File: "progress.go",
+			Name: "token-without-position", Bug: "sends a token for a watch without a position", File: "progress.go",
 			Old: `if at, ok := w.position(); ok {`, New: `if at, _ := w.position(); true {`, Tests: "TestNoTokenBeforeTheState", Package: "internal/edge/server",
 		},
 		{
-			Name: "progress-passes-unit", Bug: "progress passes the client's position while it is sent a unit", File: "sync.go",
+			Name: "progress-passes-unit", Bug: "progress advances the client's position in the middle of a unit", File: "sync.go",
 			Old: `w.resync.begun && w.phase == syncing || w.latest.body != nil`, New: `w.latest.body != nil`, Tests: "TestProgressStaysAtTheClientsPosition",
 		},
 		{
-			Name: "progress-passes-conflated-unit", Bug: "progress passes the client's position while it is sent a conflated unit", File: "sync.go",
+			Name: "progress-passes-conflated-unit", Bug: "progress advances the client's position in the middle of a conflated unit", File: "sync.go",
 			Old: `w.resync.begun && w.phase == syncing || w.latest.body != nil`, New: `w.resync.begun && w.phase == syncing`, Tests: "TestProgressStaysAtTheClientsPosition",
 		},
 		{
-			Name: "progress-of-other-history", Bug: "tells progress to a watch whose position is of another history", File: "sync.go",
+			Name: "progress-of-other-history", Bug: "sends progress to a watch with a position in another history", File: "sync.go",
 			Old: `w.owesState() || w.in != w.follows`, New: `w.owesState()`, Tests: "TestProgressStaysAtTheClientsPosition",
 		},
 		{
-			Name: "progress-without-state", Bug: "tells progress to a watch that has not had its state", File: "sync.go",
+			Name: "progress-without-state", Bug: "sends progress to a watch without its state", File: "sync.go",
 			Old: `w.owesState() || w.in != w.follows`, New: `w.in != w.follows`, Tests: "TestProgressStaysAtTheClientsPosition",
 		},
 		{
-			Name: "progress-passes-collected", Bug: "progress passes the events that a conflated watch collects", File: "sync.go",
+			Name: "progress-passes-collected", Bug: "progress is later than events that a conflated watch collects", File: "sync.go",
 			Old: `w.phase == live && !w.latest.collecting()`, New: `w.phase == live`, Tests: "TestProgressStaysAtTheClientsPosition",
 		},
 		{
-			Name: "progress-before-created", Bug: "progress moves a watch that is not created yet", File: "sync.go",
+			Name: "progress-before-created", Bug: "progress advances a watch that is not created yet", File: "sync.go",
 			Old: `w.phase == live || w.phase == syncing || w.phase == opening`, New: `true`, Tests: "TestProgressOfAStream",
 		},
 		{
-			Name: "progress-goes-back", Bug: "progress moves a watch back", File: "sync.go",
+			Name: "progress-goes-back", Bug: "progress moves a watch backwards", File: "sync.go",
 			Old: `w.at = max(w.at, revision)`, New: `w.at = revision`, Tests: "TestProgressOfAStream",
 		},
 		{
@@ -183,39 +183,39 @@ func nativeGroup() Group {
 			Old: `r.revision >= p.wanted || r.idle`, New: `r.revision > p.wanted || r.idle`, Tests: "TestProgressRequestIsAnswered",
 		},
 		{
-			Name: "watch-ends-with-etcd", Bug: "ends watches when etcd cannot tell their rights", File: "guard.go",
+			Name: "watch-ends-with-etcd", Bug: "ends watches when etcd cannot confirm their rights", File: "guard.go",
 			Old: `err != nil && !wire.IsUnavailable(err)`, New: `err != nil`, Tests: "TestWatchesSurviveAnEtcdThatCannotTellTheirRights", Package: "internal/edge/server",
 		},
 		{
-			Name: "unknown-age-ignored", Bug: "a stream's age leaves out watches whose age is not known", File: "age.go",
+			Name: "unknown-age-ignored", Bug: "a stream's age ignores watches of unknown age", File: "age.go",
 			Old: "\t\tif !ok {\n\t\t\treturn 0, false\n\t\t}", New: `if !ok { continue }`, Tests: "TestAgeOfAStreamIsThatOfItsOldestWatch",
 		},
 		{
-			Name: "age-of-the-newest", Bug: "a stream's age is that of its newest watch", File: "age.go",
+			Name: "age-of-the-newest", Bug: "reports the age of the freshest watch as the stream's", File: "age.go",
 			Old: `age, known = max(age, one), true`, New: `age, known = min(age, one), true`, Tests: "TestAgeOfAStreamIsThatOfItsOldestWatch",
 		},
 		{
-			Name: "staleness-at-bound-refused", Bug: "refuses the least max_staleness", File: "age.go",
+			Name: "staleness-at-bound-refused", Bug: "refuses the minimum max_staleness", File: "age.go",
 			Old: `bound.AsDuration() < minWatchStaleness`, New: `bound.AsDuration() <= minWatchStaleness`, Tests: "TestBoundsOfAWatchsRequest",
 		},
 		{
-			Name: "unknown-age-is-zero", Bug: "an age that is not known is told as 0", File: "age.go",
+			Name: "unknown-age-is-zero", Bug: "reports an unknown age as 0", File: "age.go",
 			Old: "\tif !known {\n\t\treturn nil\n\t}", New: ``, Tests: "TestAgeOfAStreamIsThatOfItsOldestWatch",
 		},
 		{
-			Name: "conflate-at-bound-refused", Bug: "refuses the least interval of a conflated watch", File: "conflate.go",
+			Name: "conflate-at-bound-refused", Bug: "refuses the minimum interval of a conflated watch", File: "conflate.go",
 			Old: `d.AsDuration() < minConflate`, New: `d.AsDuration() <= minConflate`, Tests: "TestBoundsOfAWatchsRequest",
 		},
 		{
-			Name: "conflate-without-bound", Bug: "accepts a conflated watch that is sent nothing for days", File: "conflate.go",
+			Name: "conflate-without-bound", Bug: "accepts a conflated watch with an interval of days", File: "conflate.go",
 			Old: `d.AsDuration() > maxConflate`, New: `false`, Tests: "TestBoundsOfAWatchsRequest",
 		},
 		{
-			Name: "page-without-map", Bug: "a node without a map calls page tokens foreign", File: "read.go",
+			Name: "page-without-map", Bug: "a node without a map rejects page tokens as foreign", File: "read.go",
 			Old: "\t\tif here.lineage == 0 {\n\t\t\treturn req, options, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: \"this node has no shard map yet\"}\n\t\t}", New: ``, Tests: "TestReadsOfAPositionWithoutAShardMap", Package: "internal/edge/server",
 		},
 		{
-			Name: "revision-without-map", Bug: "a node without a map calls revisions foreign", File: "read.go",
+			Name: "revision-without-map", Bug: "a node without a map rejects revisions as foreign", File: "read.go",
 			Old: "\tif here.lineage == 0 {\n\t\treturn nil // no shard map yet: the read itself fails\n\t}", New: ``, Tests: "TestReadsOfAPositionWithoutAShardMap", Package: "internal/edge/server",
 		},
 		{
@@ -223,11 +223,11 @@ func nativeGroup() Group {
 			Old: `r.GetRevision() > 0 || r.GetChangedSince() > 0`, New: `r.GetRevision() > 0`, Tests: "TestReadsOfAnotherClustersRevision", Package: "internal/edge/server",
 		},
 		{
-			Name: "drain-lets-in", Bug: "a node that drains accepts new streams", File: "api.go",
+			Name: "drain-lets-in", Bug: "a draining node accepts new streams", File: "api.go",
 			Old: "if a.draining {\n\t\treturn false", New: "if false {\n\t\treturn false", Tests: "TestDrainIsPaced|TestDrain", Package: "internal/edge/server",
 		},
 		{
-			Name: "policy-change-ignored", Bug: "watches go on after the policy forbids them", File: "guard.go",
+			Name: "policy-change-ignored", Bug: "continues watches that the policy no longer permits", File: "guard.go",
 			Old: `w.end(ended(err, nil))`, New: `_, _ = w, err`, Tests: "TestAPolicyThatChangesEndsWatches", Package: "internal/edge/server",
 		},
 	}}

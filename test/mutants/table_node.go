@@ -3,15 +3,15 @@ package mutants
 func membershipGroup() Group {
 	return Group{Package: "internal/membership", Mutants: []Mutant{
 		{
-			Name: "gossip-between-beats", Bug: "rounds of gossip and probes begin when the node starts", File: "membership.go",
+			Name: "gossip-between-beats", Bug: "starts rounds of gossip and probes outside of the common intervals", File: "membership.go",
 			Old: `time.Sleep(beat.Until(m.cfg.GossipInterval))`, New: `time.Sleep(0 * beat.Until(m.cfg.GossipInterval))`, Tests: "TestProbesAndLooksFallOnBeats",
 		},
 		{
-			Name: "looks-between-beats", Bug: "looks at the members are as far apart as they begin", File: "watch.go",
+			Name: "looks-between-beats", Bug: "checks the members outside of the common intervals", File: "watch.go",
 			Old: `tick.Reset(beat.Until(m.cfg.ViewInterval))`, New: `tick.Reset(m.cfg.ViewInterval + time.Millisecond)`, Tests: "TestProbesAndLooksFallOnBeats",
 		},
 		{
-			Name: "view-read-twice-a-second", Bug: "reads the view of few members twice a second at rest", File: "quiet.go",
+			Name: "view-read-twice-a-second", Bug: "reads the view of few members twice a second when idle", File: "quiet.go",
 			Old: `max(restViews, `, New: `max(1, `, Tests: "TestFewMembersLookSeldomAtRest",
 		},
 	}}
@@ -20,21 +20,21 @@ func membershipGroup() Group {
 func nodeGroup() Group {
 	return Group{Package: "internal/node", Mutants: []Mutant{
 		{
-			Name: "node-handshakes-at-once", Bug: "handshakes at the peer port take no turns", File: "limits.go",
+			Name: "node-handshakes-at-once", Bug: "handshakes at the peer port do not take turns", File: "limits.go",
 			Old: `atPort(cfg.PeerServerTLS, netlimit.NewTurns(1))`, New: `atPort(nil, netlimit.NewTurns(1))`, Tests: "TestHandshakesOfNodesTakeTurns",
 		},
 		{
-			Name: "looks-not-borrowed", Bug: "has each node read etcd's revision twice a second", File: "clock.go",
+			Name: "looks-not-borrowed", Bug: "each node reads etcd's revision twice a second", File: "clock.go",
 			Old: `c.borrowed(time.Now()); ok && c.ok.Load()`, New: `c.borrowed(time.Now()); ok && false`,
 			Tests: "TestNodesAtRestReadLittleAtEtcd", Package: "internal/testing/sim",
 		},
 		{
-			Name: "ready-without-etcd", Bug: "a node that is owed shards and has never reached etcd is ready", File: "node.go",
+			Name: "ready-without-etcd", Bug: "reports a node as ready that expects shards and has never reached etcd", File: "node.go",
 			Old: `(first.IsZero() || time.Since(first) < owedWait)`, New: `time.Since(n.started) < owedWait`,
 			Tests: "TestARollingRestartWithoutEtcdStopsBeforeTheLastCopies", Package: "internal/testing/sim",
 		},
 		{
-			Name: "old-look-borrowed", Bug: "takes an old read of another node for its own", File: "clock.go",
+			Name: "old-look-borrowed", Bug: "uses an old read of another node", File: "clock.go",
 			Old: `now.Sub(look.At) < borrowedFor`, New: `true`, Tests: "TestALookIsBorrowed",
 		},
 		{
@@ -42,7 +42,7 @@ func nodeGroup() Group {
 			Old: `now.Sub(c.own) < ownEvery`, New: `true`, Tests: "TestALookIsBorrowed",
 		},
 		{
-			Name: "all-borrow", Bug: "has no node read etcd of those that tell each other", File: "clock.go",
+			Name: "all-borrow", Bug: "no node reads etcd among nodes that exchange their reads", File: "clock.go",
 			Old: `case !c.newest.At.Equal(c.own):`, New: `case true:`, Tests: "TestALookIsBorrowed",
 		},
 	}}

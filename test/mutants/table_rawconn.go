@@ -3,19 +3,19 @@ package mutants
 func rawconnGroup() Group {
 	return Group{Package: "internal/edge/rawconn", Mutants: []Mutant{
 		{
-			Name: "rawconn-half-a-write", Bug: "ends a write when the kernel takes no more for now", File: "conn_linux.go",
+			Name: "rawconn-half-a-write", Bug: "ends a write when the kernel accepts no more for now", File: "conn_linux.go",
 			Old: "\t\tcase errors.Is(err, syscall.EAGAIN):\n\t\t\treturn false", New: "\t\tcase errors.Is(err, syscall.EAGAIN):\n\t\t\treturn true", Tests: "TestALargeWriteArrivesWhole",
 		},
 		{
-			Name: "rawconn-no-end", Bug: "returns nothing, again and again, after the peer has closed", File: "conn_linux.go",
+			Name: "rawconn-no-end", Bug: "repeatedly returns nothing after the peer has closed", File: "conn_linux.go",
 			Old: "return 0, io.EOF", New: "return 0, nil", Tests: "TestErrorsAreThoseOfNet",
 		},
 		{
-			Name: "rawconn-errno-alone", Bug: "returns errors without the connection that they are of", File: "conn_linux.go",
+			Name: "rawconn-errno-alone", Bug: "returns errors without their connection", File: "conn_linux.go",
 			Old: `err = c.failed("write", failed)`, New: `err = failed`, Tests: "TestErrorsAreThoseOfNet",
 		},
 		{
-			Name: "rawconn-closes-late", Bug: "returns an error of the deadline as the end", File: "conn_linux.go",
+			Name: "rawconn-closes-late", Bug: "returns a deadline's error as the end of the connection", File: "conn_linux.go",
 			Old: "return 0, err //nolint:wrapcheck // net's", New: "return 0, io.EOF //nolint:wrapcheck // net's", Tests: "TestErrorsAreThoseOfNet|TestCloseEndsWaiters",
 		},
 		{
@@ -23,15 +23,15 @@ func rawconnGroup() Group {
 			Old: "p.of.Listener(rawconn.Listener(*at))", New: "rawconn.Listener(p.of.Listener(*at))", Tests: "TestConnectionsWithTLSAreRaw", Package: "cmd/cachenode",
 		},
 		{
-			Name: "rawconn-leaves-bytes", Bug: "lets a connection rest that has more to read", File: "rawconn.go",
+			Name: "rawconn-leaves-bytes", Bug: "lets a connection with unread data go idle", File: "rawconn.go",
 			Old: "idle := h.Hasty && h.drained", New: "idle := h.Hasty", Tests: "TestRestAgain",
 		},
 		{
-			Name: "rawconn-rests-for-good", Bug: "leaves a connection that is closed at rest", File: "rest_linux.go",
+			Name: "rawconn-rests-for-good", Bug: "leaves a closed connection idle", File: "rest_linux.go",
 			Old: "err := c.TCPConn.Close()\n\tc.wake()", New: "err := c.TCPConn.Close()", Tests: "TestRest",
 		},
 		{
-			Name: "rawconn-rests-once", Bug: "does not let a connection rest again", File: "rest_linux.go",
+			Name: "rawconn-rests-once", Bug: "does not let a connection go idle again", File: "rest_linux.go",
 			Old: "does := syscall.EPOLL_CTL_MOD", New: "does := syscall.EPOLL_CTL_ADD", Tests: "TestRestAgain",
 		},
 	}}

@@ -3,19 +3,19 @@ package mutants
 func serverGroup() Group {
 	return Group{Package: "internal/edge/server", Mutants: append(serverChecks(), []Mutant{
 		{
-			Name: "drained-clients-come-back", Bug: "clients keep the connection with a node that drains, and come back by it", File: "drain.go",
+			Name: "drained-clients-come-back", Bug: "clients keep the connection to a draining node, and return through it", File: "drain.go",
 			Old: `call.GoAway(); end()`, New: `_ = call; end()`, Tests: "TestADrainingNodeSendsClientsOffTheirConnections",
 		},
 		{
-			Name: "stops-amid-calls", Bug: "cuts calls that have begun", File: "drain.go",
+			Name: "stops-amid-calls", Bug: "cuts calls in progress", File: "drain.go",
 			Old: `all.Go(func() error { return s.clients.Drain(ctx) })`, New: ``, Tests: "TestCallsEndBeforeTheServer",
 		},
 		{
-			Name: "turn-kept-after-the-handshake", Bug: "keeps a connection's turn after its handshake", File: "handshake.go",
+			Name: "turn-kept-after-the-handshake", Bug: "a connection keeps its turn after its handshake", File: "handshake.go",
 			Old: "\tnetlimit.Shaken(raw)\n", New: "\t_ = netlimit.Shaken\n", Tests: "TestHandshakesEndTheirTurn",
 		},
 		{
-			Name: "json-served-as-grpc", Bug: "watches in JSON are served by the pumps of those in gRPC", File: "server.go",
+			Name: "json-served-as-grpc", Bug: "pumps for gRPC serve watches in JSON", File: "server.go",
 			Old: "cfg.Etcd.Register(s.gateway, &s.webPumps)", New: "cfg.Etcd.Register(s.gateway, &s.pumps)", Tests: "TestWatchesInJSONTakeTurns",
 		},
 		{
@@ -28,7 +28,7 @@ func serverGroup() Group {
 			Old: `err = mayNeed(ctx, caller, method)`, New: `_ = caller`, Tests: "TestRequestsOfStrangersAreNotDecoded",
 		},
 		{
-			Name: "requests-of-forgers", Bug: "decodes the requests of callers with a forged token, and writes them down twice", File: "admission.go",
+			Name: "requests-of-forgers", Bug: "decodes the requests of callers with a forged token, and audits them twice", File: "admission.go",
 			Old: `	if err == nil {
 		err = mayNeed(ctx, caller, method)
 	}
@@ -43,15 +43,15 @@ func serverGroup() Group {
 			Old: "\t\tcaller.Refused(ctx)\n", New: "\t\t_ = caller\n", Tests: "TestRefusedCallsWait",
 		},
 		{
-			Name: "admin-without-right", Bug: "serves administration to callers who are no administrators", File: "admission.go",
+			Name: "admin-without-right", Bug: "serves administrative calls to callers who are not administrators", File: "admission.go",
 			Old: `err = caller.May(ctx, verb, kv.Range{})`, New: `_, _ = verb, kv.Range{}`, Tests: "TestThePolicyAdmitsCalls",
 		},
 		{
-			Name: "orders-for-lookers", Bug: "takes orders from callers who may only look", File: "admission.go",
+			Name: "orders-for-lookers", Bug: "accepts shard map changes from callers with read-only rights", File: "admission.go",
 			Old: "\t\t\tverb = policy.OperatorWrite\n", New: "\t\t\t_ = policy.OperatorWrite\n", Tests: "TestThePolicyAdmitsCalls",
 		},
 		{
-			Name: "members-for-strangers", Bug: "tells callers without any right about the cluster", File: "admission.go",
+			Name: "members-for-strangers", Bug: "shows the cluster to callers without any right", File: "admission.go",
 			Old: `"/grpc.reflection."):
 		err = caller.Known(ctx)`, New: `"/grpc.reflection."):`, Tests: "TestThePolicyAdmitsCalls",
 		},
@@ -70,23 +70,23 @@ func serverGroup() Group {
 			Old: `Unary: s.unaryJSON,`, New: `Unary: s.called.unary,`, Tests: "TestMessagesOfAnIdentityAreBounded", Package: "internal/node",
 		},
 		{
-			Name: "cluster-for-strangers", Bug: "shows the cluster without a user while etcd's authentication is on", File: "admission.go",
+			Name: "cluster-for-strangers", Bug: "shows the cluster to callers without a user while etcd's authentication is on", File: "admission.go",
 			Old: `_, err = s.callers.MayLook(ctx, caller)`, New: `_, _ = s.look(ctx, caller)`, Tests: "TestTheClusterIsShownToUsers",
 		},
 		{
-			Name: "calls-not-given-back", Bug: "calls that have ended count against the limit", File: "admission.go",
+			Name: "calls-not-given-back", Bug: "counts ended calls against the limit", File: "admission.go",
 			Old: "defer done()\n\tvar answer", New: "_ = done\n\tvar answer", Tests: "TestWhatHasEndedIsNotCounted",
 		},
 		{
-			Name: "streams-not-given-back", Bug: "streams that have ended count against the limit", File: "admission.go",
+			Name: "streams-not-given-back", Bug: "counts ended streams against the limit", File: "admission.go",
 			Old: "\t\t\tdone()\n\t\t\ts.called", New: "\t\t\t_ = done\n\t\t\ts.called", Tests: "TestWhatHasEndedIsNotCounted",
 		},
 		{
-			Name: "refusal-not-audited", Bug: "an administrator's call that is refused is not written down", File: "admission.go",
+			Name: "refusal-not-audited", Bug: "does not audit an administrator's refused call", File: "admission.go",
 			Old: "s.audit(ctx, caller, info.FullMethod, request, err)\n\t\treturn", New: "return", Tests: "TestThePolicyAdmitsCalls",
 		},
 		{
-			Name: "request-held-after-its-call", Bug: "a request that arrives when its call has just ended holds bytes for ever", File: "admission.go",
+			Name: "request-held-after-its-call", Bug: "keeps the bytes of a request that arrives just after its call has ended", File: "admission.go",
 			Old: "\tif k.ended {\n", New: "\tif false {\n", Tests: "TestARequestAfterTheEndOfItsCallHoldsNothing",
 		},
 		{
@@ -98,7 +98,7 @@ func serverGroup() Group {
 			Old: `s.cfg.Turns.Take(ctx, netlimit.SourceOf(from))`, New: `s.cfg.Turns.Take(ctx, "")`, Tests: "TestClientsTakeTurnsToCompute",
 		},
 		{
-			Name: "unread-streams-stay", Bug: "a drain leaves the connections of clients that do not read", File: "drain.go",
+			Name: "unread-streams-stay", Bug: "a drain keeps the connections of clients that do not read", File: "drain.go",
 			Old: `if s.conns.cut(f.Client) {`, New: `if f.Client == nil {`, Tests: "TestDrainsEndStreamsThatAreNotRead",
 		},
 	}...)}

@@ -1,7 +1,6 @@
 package mutants
 
-// serverChecks are mutants of the checks between nodes, of freshness and of what is
-// given back.
+// serverChecks are mutants of the checks between nodes, of freshness and of released resources.
 func serverChecks() []Mutant {
 	return []Mutant{
 		{
@@ -13,7 +12,7 @@ func serverChecks() []Mutant {
 			Old: `err != nil && !errors.Is(err, credentials.ErrConnDispatched) && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed)`, New: `err != nil && !errors.Is(err, credentials.ErrConnDispatched) && !errors.Is(err, io.EOF)`, Tests: "TestFailedHandshakesAreReported",
 		},
 		{
-			Name: "dispatched-reported", Bug: "reports connections that another protocol serves", File: "handshake.go",
+			Name: "dispatched-reported", Bug: "reports connections that another protocol handles", File: "handshake.go",
 			Old: `err != nil && !errors.Is(err, credentials.ErrConnDispatched) && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed)`, New: `err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed)`, Tests: "TestFailedHandshakesAreReported",
 		},
 		{
@@ -21,7 +20,7 @@ func serverChecks() []Mutant {
 			Old: `err != nil && !errors.Is(err, credentials.ErrConnDispatched) && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed)`, New: `false && err != nil && !errors.Is(err, credentials.ErrConnDispatched) && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed)`, Tests: "TestFailedHandshakesAreReported",
 		},
 		{
-			Name: "clone-silent", Bug: "a copy of the credentials reports no handshake that fails", File: "handshake.go",
+			Name: "clone-silent", Bug: "a copy of the credentials reports no failed handshake", File: "handshake.go",
 			Old: `return &handshakes{h.TransportCredentials.Clone(), h.failed}`, New: `return h.TransportCredentials.Clone()`, Tests: "TestFailedHandshakesAreReported",
 		},
 	}

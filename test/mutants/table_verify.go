@@ -3,7 +3,7 @@ package mutants
 func verifyGroup() Group {
 	return Group{Package: "internal/data/verify", Mutants: []Mutant{
 		{
-			Name: "half-of-the-copies-is-most", Bug: "takes what half of the copies have for right", File: "compare.go",
+			Name: "half-of-the-copies-is-most", Bug: "accepts half of the copies as a majority", File: "compare.go",
 			Old: `if 2*same > out.compared() {`, New: `if 2*same >= out.compared() {`, Tests: "TestMajorityIsMoreThanHalf",
 		},
 	}}

@@ -7,11 +7,11 @@ func yieldGroup() Group {
 			Old: `ready > 0 || running >= uint64(processors)`, New: `ready > 0 || running > uint64(processors)`, Tests: "TestCrowded",
 		},
 		{
-			Name: "yield-past-the-ready", Bug: "does not yield to goroutines that are ready while a processor is idle", File: "sched.go",
+			Name: "yield-past-the-ready", Bug: "does not yield to ready goroutines while a processor is idle", File: "sched.go",
 			Old: `ready > 0 || running`, New: `ready > 1 || running`, Tests: "TestCrowded",
 		},
 		{
-			Name: "yield-looks-at-all", Bug: "looks at each of very many processors before it yields", File: "sched.go",
+			Name: "yield-looks-at-all", Bug: "checks each of very many processors before it yields", File: "sched.go",
 			Old: `|| processors > maxLook`, New: ``, Tests: "TestCrowded",
 		},
 		{

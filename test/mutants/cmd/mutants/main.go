@@ -1,5 +1,4 @@
-// Command mutants builds the product with one bug at a time and checks that the
-// tests fail.
+// Command mutants builds the product with one bug at a time and checks that the tests fail.
 package main
 
 import (
@@ -30,10 +29,10 @@ it. Each bug is a text replacement in test/mutants/table_*.go; it names the pack
 tests that fail with it. The sources stay as they are: the compiler reads the replaced file
 through an overlay.
 
-The tests run without a bug first: a test that fails then would kill every mutant. Then a
-table shows for each mutant which test killed it and how long that took, build included. A
-mutant that survives shows a missing test. One that no test can tell from the product is
-called equivalent, with the reason, and does not count.
+The tests first run without a bug: a test that fails then would kill every mutant. Then a
+table shows for each mutant the test that killed it and the time, including the build. A
+surviving mutant shows a missing test. A mutant that no test can distinguish from the product is
+marked as equivalent, with the reason, and does not count.
 
 Usage, in the root of the repository:
   go run ./test/mutants/cmd/mutants [flags]
@@ -48,7 +47,7 @@ Examples:
 Flags:
 %s
 Exit codes: 0 the tests kill at least %d %% of the mutants; 1 they kill fewer, a test fails
-without a bug, a mutant is wrongly called equivalent, or the run could not continue; 2 wrong
+without a bug, a mutant is wrongly marked as equivalent, or the run could not continue; 2 wrong
 flags.
 `
 
@@ -58,7 +57,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("mutants", pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	names := flags.StringSlice("only", nil, "`names` of mutants or of packages, such as internal/cache (default: all)")
-	jobs := flags.Int("jobs", 2, "`number` of mutants that are built and tested at a time")
+	jobs := flags.Int("jobs", 2, "`number` of mutants to build and test concurrently")
 	help := flags.BoolP("help", "h", false, "this text")
 	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
 		if err == nil {
@@ -87,8 +86,8 @@ func fail(stderr io.Writer, code int, err error) int {
 	return code
 }
 
-// choose returns the mutants that have one of the names, or are in a package that has; all
-// without a name.
+// choose returns the mutants with one of the names or in a package with one of them; without names
+// it returns all.
 func choose(names []string) ([]mutants.Mutant, error) {
 	chosen := slices.DeleteFunc(mutants.All(), func(m mutants.Mutant) bool {
 		return len(names) > 0 && !slices.Contains(names, m.Name) && !slices.Contains(names, path.Dir(m.File))
@@ -99,7 +98,7 @@ func choose(names []string) ([]mutants.Mutant, error) {
 	return chosen, nil
 }
 
-// hunt tests the mutants, some at a time, and prints a table of the results. It fails if too
+// hunt tests the mutants, several concurrently, and prints a table of the results. It fails if too
 // many survive.
 func hunt(ctx context.Context, chosen []mutants.Mutant, jobs int, out io.Writer) (err error) {
 	root, err := filepath.Abs(".")
@@ -115,7 +114,7 @@ func hunt(ctx context.Context, chosen []mutants.Mutant, jobs int, out io.Writer)
 	if err := sound(ctx, h, chosen, jobs); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "| mutant | what it does wrong | killed by | in |\n|---|---|---|--:|\n")
+	fmt.Fprintf(out, "| mutant | bug | killed by | in |\n|---|---|---|--:|\n")
 	var killed, survived, explained int
 	var wrong []string
 	err = each(ctx, chosen, jobs, func(m mutants.Mutant) (hunted, error) {
@@ -125,7 +124,7 @@ func hunt(ctx context.Context, chosen []mutants.Mutant, jobs int, out io.Writer)
 	}, func(r hunted) {
 		by := "`" + r.Package + "`: " + r.By
 		switch {
-		case r.err != nil: // the others are hunted all the same
+		case r.err != nil: // the other mutants are still tested
 			by = "**error**"
 			wrong = append(wrong, r.err.Error())
 		case r.By == "" && r.Equivalent != "":
@@ -133,7 +132,7 @@ func hunt(ctx context.Context, chosen []mutants.Mutant, jobs int, out io.Writer)
 		case r.By == "":
 			by, survived = "**survived**", survived+1
 		case r.Equivalent != "":
-			wrong = append(wrong, fmt.Sprintf("%s is called equivalent and fails %s", r.Name, r.By))
+			wrong = append(wrong, fmt.Sprintf("%s is marked as equivalent but fails %s", r.Name, r.By))
 		default:
 			killed++
 		}
@@ -152,7 +151,7 @@ func hunt(ctx context.Context, chosen []mutants.Mutant, jobs int, out io.Writer)
 	return nil
 }
 
-// hunted is a mutant's result, or why there is none.
+// hunted is a mutant's result, or the reason why there is none.
 type hunted struct {
 	mutants.Result
 	err error
@@ -170,8 +169,8 @@ func sound(ctx context.Context, h *mutants.Hunter, chosen []mutants.Mutant, jobs
 	}, func(string) {})
 }
 
-// each calls do for all items, some at a time, and done with the results one by
-// one. It returns the first error.
+// each calls do for all items, several concurrently, and done with the results in sequence. It
+// returns the first error.
 func each[T, R any](ctx context.Context, items []T, jobs int, do func(T) (R, error), done func(R)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
