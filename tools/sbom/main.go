@@ -1,10 +1,10 @@
 // Command sbom writes the bill of materials of a Go program, in CycloneDX's JSON,
-// from what the Go command recorded in it: the program, and every module that is
-// in it at its version.
+// from the Go command's record in it: the program, and every contained module with
+// its version.
 //
 //	go run -C tools/sbom . /path/to/program > program.cdx.json
 //
-// The same program gives the same bytes: the time is that of its commit.
+// The output depends only on the program: its time is the commit's.
 package main
 
 import (
