@@ -10,8 +10,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The whole of it, small: all that was written since the nodes last saved what
-// they know is within what they read of etcd's log, 64 MiB.
+// A complete small run: all writes since the nodes last saved their history fit into 64 MiB, their
+// bound on reads of etcd's log.
 func TestSmoke(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts an etcd and three nodes")

@@ -22,7 +22,7 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// The sides grpc and tcp are this program, too.
+// The sides grpc and tcp also run this program.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "serve" {
 		os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// The whole tool with tiny numbers. It checks the answers itself.
+// A complete run with tiny numbers. The program checks the answers itself.
 func TestSmoke(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts etcds and nodes")
@@ -144,7 +144,7 @@ func TestNamesOfLoads(t *testing.T) {
 	}
 }
 
-// split cuts a message into buffers, as it comes from a socket.
+// split cuts a message into buffers, as they arrive from a socket.
 func split(b []byte, size int) (s mem.BufferSlice) {
 	for c := range slices.Chunk(b, size) {
 		s = append(s, mem.SliceBuffer(c))
@@ -225,14 +225,14 @@ func TestScanSeesNativeAnswers(t *testing.T) {
 			t.Fatalf("in pieces of %d: %+v, %v", size, l, err)
 		}
 	}
-	// Not packed, as an encoder may have it.
+	// Not packed, as an encoder may send it.
 	w := watched{native: true}
 	if err := w.scan(split([]byte{0x10, 4, 0x10, 5}, 1)); err != nil || !slices.Equal(w.ids, []int64{4, 5}) {
 		t.Errorf("%+v, %v", w, err)
 	}
 }
 
-// Whatever comes, scanning ends, and what it accepts is what protobuf reads.
+// For any input, scanning ends, and accepted input is decoded like protobuf does.
 func FuzzScan(f *testing.F) {
 	f.Add([]byte{}, uint8(1))
 	f.Add([]byte{0x12, 4, 0x0a, 2, 'a', 'b', 0x18, 1, 0x20, 2}, uint8(3))
@@ -285,7 +285,7 @@ func TestWatchesAreChecked(t *testing.T) {
 	}
 }
 
-// Watches of groups share out the events, none is left over.
+// Watches of groups share all events.
 func TestEveryEventIsExpected(t *testing.T) {
 	for what, want := range map[string]int64{whatPrefix: 30 * 7, whatFolder: 7, whatKeys: 7} {
 		a := newAudience(&side{}, shape{what: what, watches: 30}, 0, 7)
@@ -321,7 +321,7 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// Runs are shown together: of a load what the last one has, from one machine.
+// Runs are combined: for each load the last result, from one machine.
 func TestRunsTogether(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, r report) string {
@@ -360,7 +360,7 @@ func TestRunsTogether(t *testing.T) {
 	}
 }
 
-// The table of a page is replaced, that of the run's setting, and nothing else.
+// The table of a page for the run's setting is replaced, and nothing else.
 func TestPageTable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.md")
 	const page = "top\n<!-- results -->\nold\n<!-- end of results -->\nbetween\n<!-- results with TLS -->\nold\n<!-- end of results -->\nlast\n"
@@ -403,7 +403,7 @@ func TestPageTable(t *testing.T) {
 	}
 }
 
-// What everyone reads runs first, so that an interrupted run has it, and on all sides.
+// The most important loads run first and on all sides, so that an interrupted run has them.
 func TestStandardLoadsComeFirst(t *testing.T) {
 	c := defaults()
 	c.full = true

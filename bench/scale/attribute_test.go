@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// traces is what go tool pprof -traces -unit=ms prints.
+// traces is output of go tool pprof -traces -unit=ms.
 const traces = `File: scale
 Type: cpu
 Duration: 1.50s, Total samples = 130ms
@@ -30,8 +30,8 @@ Duration: 1.50s, Total samples = 130ms
 -----------+-------------------------------------------------------
 `
 
-// CPU time counts for the first purpose that is on its stack; the runtime's own and the
-// transport's count apart.
+// CPU time counts for the first purpose on its stack; the runtime's own and the transport's count
+// separately.
 func TestCPUTimeIsAttributed(t *testing.T) {
 	shares, err := sumUp([]byte(traces))
 	if err != nil {

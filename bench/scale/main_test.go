@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A small cluster goes through all changes, and copies what it must.
+// A small cluster goes through all changes, and copies the required replicas.
 func TestSmallCluster(t *testing.T) {
 	var out, complaints bytes.Buffer
 	if code := run([]string{"--nodes", "20", "--shards", "200", "--watches", "10000"}, &out, &complaints); code != 0 {
@@ -30,8 +30,8 @@ func TestSmallCluster(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", ch.name, err)
 		}
-		// Hashing gives a node more or less than its share, and a planner never
-		// takes a detour.
+		// Hashing gives a node more or less than its share, and a planner makes no superfluous
+		// moves.
 		if e.copies > e.fewest*3/2+5 {
 			t.Errorf("%s: %d copies, %d are needed", ch.name, e.copies, e.fewest)
 		}
@@ -41,7 +41,7 @@ func TestSmallCluster(t *testing.T) {
 	}
 }
 
-// A few nodes and clients run in memory, and what they cost is printed.
+// A few nodes and clients run in memory, and their cost is printed.
 func TestLiveNodes(t *testing.T) {
 	var out, told bytes.Buffer
 	c := defaults()

@@ -28,7 +28,7 @@ func smallHistory(t *testing.T) *check.History {
 func TestAnswersAreJudged(t *testing.T) {
 	h := smallHistory(t)
 	all := h.State(kv.Range{}, 4)
-	right := func() answer { // a, b of all three
+	right := func() answer { // a and b, all three
 		return answer{api: Etcd, Read: check.Read{Revision: 4, Items: all[:2], Limit: 2}, counted: true, count: 3, more: true}
 	}
 	for name, c := range map[string]struct {
@@ -75,8 +75,8 @@ func TestAnswersAreJudged(t *testing.T) {
 	}
 }
 
-// After a restore the history begins at the revision of the snapshot; a read at an older one
-// may have keys that were deleted before the snapshot.
+// After a restore the history begins at the revision of the snapshot; a read at an older one may
+// have keys that were deleted before the snapshot.
 func TestReadsBeforeARestoreAreNotJudged(t *testing.T) {
 	whole := smallHistory(t)
 	h := check.NewHistory(5, whole.State(kv.Range{}, 5))
@@ -94,7 +94,7 @@ func TestReadsBeforeARestoreAreNotJudged(t *testing.T) {
 
 func TestWritesThroughNodesAreJudged(t *testing.T) {
 	h := smallHistory(t)
-	if err := h.Append(check.Batch{Revision: 6, Events: []check.Event{ // a again, as if a node had tried twice
+	if err := h.Append(check.Batch{Revision: 6, Events: []check.Event{ // a again, as if a node had retried
 		check.Put(check.Item{Key: "a", Value: check.HashValue([]byte("a")), Create: 2, Mod: 6, Version: 2}),
 	}}); err != nil {
 		t.Fatal(err)

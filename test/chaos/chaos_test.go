@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/test/chaos"
 )
 
-// A short run of a few faults with few watches. What it takes in time is
-// printed and never judged; `make chaos` is the long one.
+// A short run of a few faults with few watches. It prints times and never judges them; `make chaos`
+// is the long run.
 func TestFewFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts an etcd and five nodes, and breaks them for a minute")

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// learn tells the truth what the cluster did, changed by lie.
+// learn adds the cluster's history, changed by lie, to the truth.
 func learn(t *testing.T, to *truth, c *clienttest.Cluster, lie func(*check.Item)) {
 	t.Helper()
 	for _, b := range c.History() {
@@ -38,8 +38,8 @@ func learn(t *testing.T, to *truth, c *clienttest.Cluster, lie func(*check.Item)
 	}
 }
 
-// A crowd over killed nodes finds no violation when all is right, and
-// finds updates that the truth does not have.
+// A crowd on killed nodes finds no violation in a correct history, and finds updates that the truth
+// does not have.
 func TestCrowdJudgesItsUpdates(t *testing.T) {
 	honest := func(*check.Item) {}
 	for _, c := range []struct {

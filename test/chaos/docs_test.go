@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/test/chaos"
 )
 
-// The page has every fault, as it is.
+// The page lists every fault with its current description.
 func TestThePageHasEveryFault(t *testing.T) {
 	page, err := os.ReadFile("../../docs/chaos.md")
 	if err != nil {

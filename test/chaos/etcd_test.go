@@ -17,17 +17,17 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// bad is the revision that the planted faults are about. Everybody watches by
-// then, nobody is killed yet, and some come behind it.
+// bad is the revision of the planted faults. All clients watch by then, no node has been killed,
+// and some watches start after it.
 const bad = 133
 
-// about reports whether a response brings the bad revision.
+// about reports whether a response contains the bad revision.
 func about(r *etcdserverpb.WatchResponse) bool {
 	return slices.ContainsFunc(r.GetEvents(), func(e *mvccpb.Event) bool { return e.GetKv().GetModRevision() == bad })
 }
 
-// whole reports whether it brings all of the bad revision: to a watch that
-// will see more, so that nobody waits for what was left out.
+// whole reports whether it contains all of the bad revision, for a watch that gets later events: no
+// watcher then waits for the omitted part.
 func whole(r *etcdserverpb.WatchResponse) bool {
 	n := 0
 	for _, e := range r.GetEvents() {
@@ -38,18 +38,18 @@ func whole(r *etcdserverpb.WatchResponse) bool {
 	return n == 2
 }
 
-// wide reports whether a watch sees something of every revision.
+// wide reports whether a watch gets events of every revision.
 func wide(r *etcdserverpb.WatchCreateRequest) bool {
 	return len(r.GetRangeEnd()) > 0 && string(r.GetKey()) <= "/p00/" && !slices.Contains(r.GetFilters(), etcdserverpb.WatchCreateRequest_NOPUT)
 }
 
-// with returns the response with other events.
+// with returns the response with different events.
 func with(r *etcdserverpb.WatchResponse, events ...*mvccpb.Event) *etcdserverpb.WatchResponse {
 	return &etcdserverpb.WatchResponse{Header: r.Header, WatchId: r.WatchId, Events: events, Fragment: r.Fragment}
 }
 
-// Watchers by etcd's API, over nodes one of which dies, find nothing when all
-// is right, and find what is wrong: whatever the kind of client.
+// Watchers by etcd's API, on nodes one of which dies, find no violation in correct responses, and
+// find each planted one, with every kind of client.
 func TestEtcdWatchersFindPlantedFaults(t *testing.T) {
 	type (
 		response  = *etcdserverpb.WatchResponse
@@ -67,7 +67,7 @@ func TestEtcdWatchersFindPlantedFaults(t *testing.T) {
 		lie  *lie
 		want check.Promise // "": nothing
 		says string
-		not  kind // that cannot tell
+		not  kind // the kind that cannot detect it
 	}{
 		"all is right":       {lie: &lie{}},
 		"a response dropped": {lie: only(whole, func(response) responses { return nil }), want: check.PromiseReliable},
@@ -182,8 +182,8 @@ func TestEtcdWatchersFindPlantedFaults(t *testing.T) {
 	}
 }
 
-// watchFakes lets a crowd of one kind watch three fake nodes that tell the
-// same lie, one of which dies, and returns what it found.
+// watchFakes runs a crowd of one kind on three fake nodes with the same lie, one of which dies, and
+// returns its violations.
 func watchFakes(t *testing.T, by kind, l *lie) []check.Violation {
 	t.Helper()
 	store, truth := newFakeStore(), newTruth()

@@ -19,11 +19,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// fakeStore is all that ever happened, and what is there now.
+// fakeStore is the complete history and the current state.
 type fakeStore struct {
 	mu      sync.Mutex
 	now     map[string]*mvccpb.KeyValue // guarded by mu
-	batches [][]*mvccpb.Event           // guarded by mu; of revision 2 and on, with previous values
+	batches [][]*mvccpb.Event           // guarded by mu; from revision 2 on, with previous values
 	changed chan struct{}               // guarded by mu; closed by the next change
 }
 
@@ -37,8 +37,8 @@ func (s *fakeStore) revision() int64 {
 	return int64(len(s.batches)) + 1
 }
 
-// write puts one key and puts or deletes another one, in one revision. The
-// bad one has two puts.
+// write puts one key and puts or deletes another one, in one revision. The bad revision has two
+// puts.
 func (s *fakeStore) write(keys keyspace, rng *rand.Rand) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,8 +69,7 @@ func (s *fakeStore) write(keys keyspace, rng *rand.Rand) {
 	s.changed = make(chan struct{})
 }
 
-// since returns the batches from rev on, what closes when there is more, and
-// the revision.
+// since returns the batches from rev on, a channel that the next change closes, and the revision.
 func (s *fakeStore) since(rev int64) ([][]*mvccpb.Event, <-chan struct{}, int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +78,7 @@ func (s *fakeStore) since(rev int64) ([][]*mvccpb.Event, <-chan struct{}, int64)
 	return s.batches[from:], s.changed, now
 }
 
-// learn tells the truth what happened.
+// learn adds the history to the truth.
 func (s *fakeStore) learn(t *testing.T, to *truth) {
 	t.Helper()
 	batches, _, _ := s.since(int64(to.history().Head()) + 1)
@@ -90,8 +89,7 @@ func (s *fakeStore) learn(t *testing.T, to *truth) {
 	}
 }
 
-// fakeNode serves a store by etcd's API, as strictly as can be, but for what
-// lie makes of it.
+// fakeNode serves a store by etcd's API, as strictly as possible except for its lie.
 type fakeNode struct {
 	etcdserverpb.UnimplementedWatchServer
 	etcdserverpb.UnimplementedKVServer
@@ -102,13 +100,13 @@ type fakeNode struct {
 	streams atomic.Int64
 }
 
-// lie is a planted fault. What is nil is right.
+// lie is a planted fault. Nil fields are correct.
 type lie struct {
-	// says changes what is sent.
+	// says changes responses.
 	says func(*etcdserverpb.WatchResponse) []*etcdserverpb.WatchResponse
-	// starts changes what is asked for.
+	// starts changes requests.
 	starts func(*etcdserverpb.WatchCreateRequest)
-	// lists changes what is listed.
+	// lists changes lists.
 	lists func(*etcdserverpb.RangeResponse)
 }
 
@@ -230,8 +228,8 @@ func (n *fakeNode) Watch(stream etcdserverpb.Watch_WatchServer) error {
 	}
 }
 
-// catchUp sends what a watch is to see up to the header's revision, two
-// revisions at a time, and that it was all.
+// catchUp sends a watch its events up to the header's revision, two revisions at a time, and then
+// progress.
 func (n *fakeNode) catchUp(w *fakeWatch, header *etcdserverpb.ResponseHeader, send func(*etcdserverpb.WatchResponse) error) error {
 	if w.next > header.Revision {
 		return nil
@@ -276,7 +274,7 @@ func (n *fakeNode) catchUp(w *fakeWatch, header *etcdserverpb.ResponseHeader, se
 	return nil
 }
 
-// inFragments sends each event by itself to those who asked for it.
+// inFragments sends each event separately to watches with fragments.
 func (n *fakeNode) inFragments(w *fakeWatch, r *etcdserverpb.WatchResponse, send func(*etcdserverpb.WatchResponse) error) error {
 	if !w.asked.GetFragment() {
 		return send(r)

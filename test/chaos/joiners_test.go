@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// After a restore, etcd still has events of revisions that the truth does not know. A
-// joiner that starts there would be told that the events never happened.
+// After a restore, etcd still has events of revisions that the truth lacks. For a joiner that
+// starts there, these events would count as violations.
 func TestJoinersStartAfterARestore(t *testing.T) {
 	truth := newTruth()
 	truth.restart(1, 100)

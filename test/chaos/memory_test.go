@@ -17,7 +17,7 @@ func TestFlipInMemory(t *testing.T) {
 		t.Skip("it needs root, to write to the memory of another process")
 	}
 	const marker = "a record that only this process has"
-	// cat keeps in its buffer what it has copied last.
+	// cat keeps the last copied data in its buffer.
 	cat, out := exec.Command("cat"), &output{}
 	cat.Stdout = out
 	in, err := cat.StdinPipe()
@@ -47,7 +47,7 @@ func TestFlipInMemory(t *testing.T) {
 	}
 }
 
-// The record whose revision is damaged differs from the right one in one byte.
+// The record with a damaged revision differs from the right one in one byte.
 func TestEncodedRecord(t *testing.T) {
 	for _, rev := range []int64{2, 127, 128, 70_000} {
 		for _, ofRevision := range []bool{true, false} {
@@ -62,7 +62,7 @@ func TestEncodedRecord(t *testing.T) {
 	}
 }
 
-// output is what a process has written.
+// output is the output of a process.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer // guarded by mu

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// hear connects from a host to an address, by a process that lives there: the
-// test's own sockets are all in one namespace.
+// hear connects from a host to an address, in a process on that host: the test's own sockets are
+// all in one namespace.
 func hear(t *testing.T, from *host, ip string, patience time.Duration) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -55,7 +55,7 @@ func TestNetworkIsCutAndMended(t *testing.T) {
 	reaches := func(h *host, want bool) {
 		t.Helper()
 		patience := time.Second
-		if want { // a busy machine takes its time
+		if want { // a busy machine may be slow
 			patience = time.Minute
 		}
 		if err := hear(t, h, addr, patience); (err == nil) != want {
@@ -82,8 +82,7 @@ func TestNetworkIsCutAndMended(t *testing.T) {
 	reaches(a, true)
 }
 
-// What a run that crashed has left is removed by the next one, and what belongs
-// to somebody who lives is not.
+// A run removes the leftovers of crashed runs, and keeps the resources of live processes.
 func TestSweepTakesTheDeadOnly(t *testing.T) {
 	if err := netless(); err != nil {
 		t.Skip(err)

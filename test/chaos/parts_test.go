@@ -33,7 +33,7 @@ func TestProcessLives(t *testing.T) {
 		if err := (&Node{proc: p}).Pause(); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.kill(); err != nil { // also when it sleeps
+		if err := p.kill(); err != nil { // also if it is stopped
 			t.Fatal(err)
 		}
 		if on, err := p.running(); on || err == nil {
@@ -68,7 +68,7 @@ func TestFaultsThatNeedOthersHaveASiteOfTheirOwn(t *testing.T) {
 	}
 }
 
-// What changed a map is told by its size and its newest ID alone.
+// The size of a map and its newest ID determine its changes.
 func TestMapChanges(t *testing.T) {
 	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{
 		ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 1, Replicas: 1}, Replicas: [][]shard.NodeID{{"a"}},
@@ -122,7 +122,7 @@ func TestAckLog(t *testing.T) {
 	}
 	before := time.Now()
 	a.add(5)
-	a.add(4) // another writer, slower
+	a.add(4) // a slower writer
 	a.add(7)
 	if got := a.newest(); got != 7 {
 		t.Errorf("newest %d, want 7", got)
@@ -192,7 +192,7 @@ func TestKindsShareTheWatches(t *testing.T) {
 	}
 }
 
-// A node that was started anew counts its lists anew.
+// A restarted node counts its lists from 0.
 func TestListsOfNodesAddUp(t *testing.T) {
 	var l nodeLists
 	a, b := &Node{}, &Node{}
@@ -254,8 +254,8 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 	}
 }
 
-// The run has more shards than a cluster that is founded with the shipped manifests, so that
-// watches merge several, and shards move one by one.
+// The run has more shards than a cluster bootstrapped with the shipped manifests, so that watches
+// merge several, and shards move one by one.
 func TestShardsAreMoreThanThoseOfTheManifests(t *testing.T) {
 	shipped, err := nodetest.ReadShipped(t.Context())
 	if err != nil {
@@ -312,7 +312,7 @@ func TestReportSumsUp(t *testing.T) {
 		if len(rows) != 3 || rows[0].fault != "kill" || rows[2].fault != "all" {
 			t.Fatalf("%+v", rows)
 		}
-		rows[2].lists = 3 // of faults that may list
+		rows[2].lists = 3 // of faults with permitted lists
 		if m := rows[2].missed(); len(m) != 0 {
 			t.Errorf("the sum of all faults missed: %v", m)
 		}

@@ -18,10 +18,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// etcd itself keeps every promise: watches, reads and writes by its API, with
-// nothing of ours in between. No watch is created or cancelled while writes run:
-// etcd may leave out previous values that are needed just when a watch is created,
-// and may send progress between a cancel and its answer for events it never sends.
+// etcd itself keeps every promise: watches, reads and writes by its API, without Shardwatch in
+// between. No watch is created or cancelled during writes: etcd may leave out previous values that
+// are needed just when a watch is created, and may send progress between a cancel and its answer
+// for events it never sends.
 func TestEtcdKeepsThePromises(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.WithProgressInterval(100*time.Millisecond))
 	nodes := []target{{"etcd", server.Endpoint()}}

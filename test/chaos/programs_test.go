@@ -30,7 +30,7 @@ func programsTruth(t *testing.T) *truth {
 	return tr
 }
 
-// Each oracle accepts what the program may print, and finds what is missing or wrong. A line
+// Each oracle accepts correct output of the program, and finds missing or wrong output. A line
 // "start" is a start of the program.
 func TestProgramsAreJudged(t *testing.T) {
 	const (
@@ -66,7 +66,7 @@ func TestProgramsAreJudged(t *testing.T) {
 	for _, c := range []struct {
 		program, name string
 		lines         []string
-		wrong         string // part of the violation; empty: there is none
+		wrong         string // part of the violation; empty: none
 	}{
 		{"worker", "all", []string{start, none, first, second, third}, ""},
 		{"worker", "again after a restart", []string{start, none, first, start, first, second, start, second, third}, ""},
@@ -105,7 +105,7 @@ func TestProgramsAreJudged(t *testing.T) {
 	}
 }
 
-// A value that could not be decoded is missed if no line reports it.
+// A value that cannot be decoded is missing if no line reports it.
 func TestSettingsReportsInvalidValues(t *testing.T) {
 	tr := newTruth()
 	bad := check.Item{Key: "/p00/a", Value: check.HashValue([]byte("no JSON")), Create: 2, Mod: 2, Version: 1}
@@ -123,7 +123,7 @@ func TestSettingsReportsInvalidValues(t *testing.T) {
 	}
 }
 
-// A program that ends is a violation, whatever it has printed.
+// The end of a program is a violation, whatever it has printed.
 func TestProgramThatEndsIsFound(t *testing.T) {
 	p := &program{name: "settings", oracle: &settings{r: kv.Prefix("/p00/")}, ended: errors.New("exit status 1")}
 	p.keep(nil)

@@ -19,7 +19,7 @@ import (
 	"go.etcd.io/etcd/client/v3/namespace"
 )
 
-// A client that learns its endpoints from one stays with the tier.
+// A client that reads its endpoints from one node stays with the tier.
 func TestSyncStaysInTheTier(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts etcds and nodes")
@@ -46,7 +46,7 @@ func TestSyncStaysInTheTier(t *testing.T) {
 			t.Errorf("status of %s: %+v, %v", e, s, err)
 		}
 	}
-	// The one that it was told is not needed any more.
+	// The initial endpoint is no longer needed.
 	g.tier.Nodes[0].Kill()
 	if err := eventually(t.Context(), func(ctx context.Context) error { _, err := cli.Put(ctx, "k", "v"); return err }); err != nil {
 		t.Fatal(err)
@@ -58,8 +58,7 @@ func TestSyncStaysInTheTier(t *testing.T) {
 	}
 }
 
-// What is built on clientv3 goes on while whoever answers is killed and
-// started again.
+// Programs on clientv3 continue while their server is killed and restarted.
 func TestClientv3(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts etcds and nodes")
@@ -76,7 +75,7 @@ func TestClientv3(t *testing.T) {
 	}
 }
 
-// works are what runs all the while. Each counts what it has done.
+// works are the concurrent programs. Each counts its actions.
 type works struct {
 	t *testing.T
 	g *target
@@ -84,7 +83,7 @@ type works struct {
 	written, locked, led, observed, kept, mirrored, watched, named atomic.Int64
 
 	mu   sync.Mutex
-	copy map[string]string // what mirror has; guarded by mu
+	copy map[string]string // the mirror's state; guarded by mu
 	seen []int64           // revisions of the watch; guarded by mu
 }
 
@@ -138,7 +137,7 @@ func (w *works) run(ctx context.Context) {
 	w.compare(ctx)
 }
 
-// goOn waits until every work has done something more.
+// goOn waits until every program has made progress.
 func (w *works) goOn(ctx context.Context) error {
 	before := map[string]int64{}
 	for name, n := range w.all() {
@@ -154,7 +153,7 @@ func (w *works) goOn(ctx context.Context) error {
 	})
 }
 
-// compare looks at etcd's own history.
+// compare compares with etcd's own history.
 func (w *works) compare(ctx context.Context) {
 	t := w.t
 	direct := connect(t, w.g.etcd.Endpoint())
@@ -166,7 +165,7 @@ func (w *works) compare(ctx context.Context) {
 	for _, kv := range r.Kvs {
 		want[string(kv.Key)] = string(kv.Value)
 	}
-	// A mirror or a watch that is begun later has what these have not seen.
+	// A mirror or a watch that starts later gets the same events.
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	behind := 0
@@ -175,7 +174,7 @@ func (w *works) compare(ctx context.Context) {
 			behind++
 		}
 	}
-	if behind > 3 || len(w.copy) == 0 { // what was written as it stopped
+	if behind > 3 || len(w.copy) == 0 { // writes at the end
 		t.Errorf("the mirror is wrong: %d of %d keys", behind, len(want))
 	}
 	for k := range maps.Keys(w.copy) {
@@ -208,7 +207,7 @@ func (w *works) write(ctx context.Context, cli *clientv3.Client) error {
 			if !wait(ctx) {
 				return nil
 			}
-			continue // it may be written nevertheless
+			continue // the write may have succeeded
 		}
 		w.written.Add(1)
 		if !wait(ctx) {
@@ -218,8 +217,7 @@ func (w *works) write(ctx context.Context, cli *clientv3.Client) error {
 	return nil
 }
 
-// inSession runs f with a session until ctx ends, and with a new one after a
-// failure.
+// inSession runs f with a session until ctx ends, and with a new one after a failure.
 func inSession(ctx context.Context, cli *clientv3.Client, f func(*concurrency.Session) error) error {
 	for ctx.Err() == nil {
 		s, err := concurrency.NewSession(cli, concurrency.WithTTL(10), concurrency.WithContext(ctx))
@@ -237,7 +235,7 @@ func inSession(ctx context.Context, cli *clientv3.Client, f func(*concurrency.Se
 		if errors.As(err, &wrong) {
 			return err
 		}
-		_ = eventually(ctx, func(ctx context.Context) error { // or others wait until it expires
+		_ = eventually(ctx, func(ctx context.Context) error { // otherwise others wait until it expires
 			_, err := cli.Revoke(ctx, s.Lease())
 			if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 				return nil
@@ -260,7 +258,7 @@ func (w *works) lock(ctx context.Context, cli *clientv3.Client, inside *atomic.I
 			return err
 		}
 		others := inside.Add(1) - 1
-		time.Sleep(2 * time.Millisecond) // others have time to come in
+		time.Sleep(2 * time.Millisecond) // time for others to violate the lock
 		inside.Add(-1)
 		if others > 0 {
 			return &wrongError{"two hold a lock"}
@@ -295,11 +293,11 @@ func (w *works) observe(ctx context.Context, cli *clientv3.Client) error {
 		for range concurrency.NewElection(s, "leader").Observe(ctx) {
 			w.observed.Add(1)
 		}
-		return nil // it ends with an error that it does not tell
+		return nil // it ends with an error that it does not report
 	})
 }
 
-// keep keeps one lease alive all the time.
+// keep keeps one lease alive throughout.
 func (w *works) keep(ctx context.Context, cli *clientv3.Client) error {
 	var lease clientv3.LeaseID
 	if err := eventually(ctx, func(ctx context.Context) error {
@@ -369,7 +367,7 @@ func (w *works) watch(ctx context.Context, cli *clientv3.Client) error {
 	return nil
 }
 
-// name writes to a namespace and reads back what it wrote.
+// name writes to a namespace and reads the key back.
 func (w *works) name(ctx context.Context, cli *clientv3.Client) error {
 	in := namespace.NewKV(cli.KV, "ns/")
 	events := namespace.NewWatcher(cli.Watcher, "ns/").Watch(ctx, "", clientv3.WithPrefix(), clientv3.WithRev(1))
@@ -379,7 +377,7 @@ func (w *works) name(ctx context.Context, cli *clientv3.Client) error {
 			if !wait(ctx) {
 				return nil
 			}
-			continue // it may be written nevertheless
+			continue // the write may have succeeded
 		}
 		for found := false; !found; {
 			r, ok := <-events
@@ -405,7 +403,7 @@ func (w *works) name(ctx context.Context, cli *clientv3.Client) error {
 	return nil
 }
 
-// wait gives others a turn. It returns false when ctx has ended.
+// wait yields to others. It returns false if ctx has ended.
 func wait(ctx context.Context) bool {
 	select {
 	case <-time.After(5 * time.Millisecond):
@@ -415,7 +413,7 @@ func wait(ctx context.Context) bool {
 	}
 }
 
-// eventually calls f until it succeeds. Each call has some seconds.
+// eventually calls f until it succeeds. Each call has a timeout of some seconds.
 func eventually(ctx context.Context, f func(context.Context) error) error {
 	for {
 		once, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -11,11 +11,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// Every script runs with each etcdctl against each target, and has both to
-// itself. Its transcript must be the golden one, which is the same for an etcd
-// and for the tier.
+// Every script runs with each etcdctl against each target, with an empty store. Its transcript must
+// be the golden one, which is the same for an etcd and for the tier.
 //
-// UPDATE=1 go test ./test/compat -run TestEtcdctl/etcd rewrites them.
+// UPDATE=1 go test ./test/compat -run TestEtcdctl/etcd rewrites the golden transcripts.
 func TestEtcdctl(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts etcds and nodes")

@@ -14,11 +14,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// What is installed is kept for the next run, under a name that says what it
-// is. It appears by a rename, so that two runs at a time are only slower.
+// Installed programs are kept for the next run, in a directory named after their version. It
+// appears by a rename, so that concurrent runs only cost time.
 
-// install returns the path of name in the user's cache. It is filled by make,
-// which is given a new directory.
+// install returns the path of name in the user's cache. make fills it in a new directory.
 func install(name string, fill func(dir string) error) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -41,7 +40,7 @@ func install(name string, fill func(dir string) error) (string, error) {
 		return "", err
 	}
 	if err := os.Rename(part, path); err != nil {
-		if _, there := os.Stat(path); there != nil { // and not by another run
+		if _, there := os.Stat(path); there != nil { // and no other run created it
 			return "", err
 		}
 	}
@@ -58,7 +57,7 @@ func in(dir, name string, args ...string) error {
 	return nil
 }
 
-// etcdctls are the versions that there are scripts for, and how to get each.
+// etcdctls are the versions with scripts, and how to install each.
 var etcdctls = map[string]func() (string, error){
 	"3.4": sync.OnceValues(debianEtcdctl),
 	"3.7": sync.OnceValues(builtEtcdctl),
@@ -85,8 +84,8 @@ func isVersion(path, version string) error {
 	return err
 }
 
-// debianEtcdctl is the one that is installed, or else that of the package,
-// unpacked and not installed.
+// debianEtcdctl returns the installed etcdctl, or else the one in the package, unpacked and not
+// installed.
 func debianEtcdctl() (string, error) {
 	if path, err := exec.LookPath("etcdctl"); err == nil && isVersion(path, "3.4") == nil {
 		return path, nil
@@ -104,8 +103,8 @@ func debianEtcdctl() (string, error) {
 	return filepath.Join(dir, "usr", "bin", "etcdctl"), err
 }
 
-// builtEtcdctl is built from its module at the version of etcd in go.mod, in a
-// module of its own, so that its dependencies are not ours.
+// builtEtcdctl builds etcdctl from its module at go.mod's version of etcd, in a separate module, so
+// that its dependencies do not affect the product.
 func builtEtcdctl() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "go.etcd.io/etcd/server/v3").Output()
 	if err != nil {
@@ -126,8 +125,7 @@ func builtEtcdctl() (string, error) {
 	return filepath.Join(dir, "etcdctl"), err
 }
 
-// npm returns a directory with the programs' modules, as package-lock.json has
-// them; see testkit.Missing.
+// npm returns a directory with the programs' modules of package-lock.json; see testkit.Missing.
 func npm(t *testing.T) string {
 	t.Helper()
 	path, err := installNpm()

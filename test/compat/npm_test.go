@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Each program in npm asserts what it can, and prints the same whoever
-// answers: that of the tier is compared with that of an etcd.
+// Each program in npm makes assertions, and prints the same output with every server: the output
+// with the tier is compared with the output with an etcd.
 func TestNpm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts etcds and nodes")
@@ -39,9 +39,8 @@ func TestNpm(t *testing.T) {
 	}
 }
 
-// runNode runs a program and returns what it printed. When it says that
-// something should break, everything it is connected to is killed and started
-// again, and something is written each time.
+// runNode runs a program and returns its output. At the program's request it kills and restarts all
+// its servers, with a write after each.
 func runNode(t *testing.T, modules, program string, g *target) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -81,9 +80,9 @@ func runNode(t *testing.T, modules, program string, g *target) string {
 	return said.String()
 }
 
-// breakAll breaks every connection, and tells the program of each write that
-// it may see. The program answers with a line before the next one breaks: this
-// client takes what follows a reconnect for delivered when the watch is created.
+// breakAll breaks every connection, and sends the program each write that it may see. The program
+// answers with a line before the next connection breaks: this client treats events after a
+// reconnect as delivered once the watch is created.
 func breakAll(ctx context.Context, t *testing.T, g *target, program io.Writer, next func() (string, bool)) {
 	t.Helper()
 	n := 0
@@ -106,7 +105,7 @@ func breakAll(ctx context.Context, t *testing.T, g *target, program io.Writer, n
 	fmt.Fprintln(program, "mended")
 }
 
-// difference shows the lines that are only in one of two texts.
+// difference returns the lines that are in only one of two texts.
 func difference(want, got string) string {
 	var b strings.Builder
 	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")

@@ -18,23 +18,22 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// patience is how long a script waits for what has to come. No test is faster
-// for it, and none fails on a busy machine.
+// patience bounds a script's wait for expected output. It makes no test faster, and prevents
+// failures on a busy machine.
 const patience = time.Minute
 
-// patient are flags of etcdctl, which waits for 2 and 5 s otherwise. It ends before the script's
-// patience does, so that its message is seen. Transcripts do not have them.
+// patient are flags of etcdctl, which by default waits for 2 and 5 s. It ends before the script's
+// patience does, so that its message is visible. Transcripts omit them.
 var patient = []string{fmt.Sprint("--dial-timeout=", patience/2), fmt.Sprint("--command-timeout=", patience/2)}
 
-// session is one run of a script: it calls etcdctl and writes down what was
-// said.
+// session is one run of a script: it runs etcdctl and records its output.
 type session struct {
 	ctl        string
 	g          *target
 	env        []string
 	transcript strings.Builder
-	last       string             // what the last call printed
-	ids        map[string]string  // long numbers that etcd chose, and their names
+	last       string             // output of the last call
+	ids        map[string]string  // long numbers chosen by etcd, and their names
 	running    map[string]*talker // by name
 }
 
@@ -53,10 +52,10 @@ func (s *session) close() {
 
 func sessionOf(ts *testscript.TestScript) *session { return ts.Value(sessionKey{}).(*session) }
 
-// commands are what scripts can say besides testscript's own.
+// commands are the commands of scripts besides testscript's own.
 func commands() map[string]func(ts *testscript.TestScript, neg bool, args []string) {
 	return map[string]func(ts *testscript.TestScript, neg bool, args []string){
-		// ctl args... [<file]: call etcdctl and write down what it says.
+		// ctl args... [<file]: run etcdctl and record its output.
 		"ctl": func(ts *testscript.TestScript, _ bool, args []string) {
 			s := sessionOf(ts)
 			var stdin string
@@ -71,7 +70,7 @@ func commands() map[string]func(ts *testscript.TestScript, neg bool, args []stri
 			s.last = out
 			s.note(ts, args, stdin, said)
 		},
-		// let NAME regexp: set a variable to what the last ctl printed.
+		// let NAME regexp: set a variable to the match in the last ctl's output.
 		"let": func(ts *testscript.TestScript, _ bool, args []string) {
 			s := sessionOf(ts)
 			found := regexp.MustCompile(args[1]).FindStringSubmatch(s.last)
@@ -80,8 +79,7 @@ func commands() map[string]func(ts *testscript.TestScript, neg bool, args []stri
 			}
 			ts.Setenv(args[0], found[1])
 		},
-		// until regexp args...: call etcdctl until it prints that. Not written
-		// down.
+		// until regexp args...: run etcdctl until its output matches. Not recorded.
 		"until": func(ts *testscript.TestScript, _ bool, args []string) {
 			s := sessionOf(ts)
 			want := regexp.MustCompile(args[0])
@@ -90,8 +88,8 @@ func commands() map[string]func(ts *testscript.TestScript, neg bool, args []stri
 				return said, want.MatchString(out)
 			})
 		},
-		// everywhere regexp args...: the same at each endpoint alone. Rights reach
-		// cache nodes a moment after etcd.
+		// everywhere regexp args...: until at each endpoint separately. Rights reach cache nodes a
+		// moment after etcd.
 		"everywhere": func(ts *testscript.TestScript, _ bool, args []string) {
 			s := sessionOf(ts)
 			want := regexp.MustCompile(args[0])
@@ -102,22 +100,21 @@ func commands() map[string]func(ts *testscript.TestScript, neg bool, args []stri
 				})
 			}
 		},
-		// says regexp args...: call etcdctl, which must print that, and with !
-		// must fail and say that. Not written down: for what differs between
-		// etcd and the tier.
+		// says regexp args...: run etcdctl, whose output must match; with ! it must fail with such
+		// output. Not recorded: for output that differs between etcd and the tier.
 		"says": func(ts *testscript.TestScript, neg bool, args []string) {
 			_, said := sessionOf(ts).call(ts, "", args[1:])
 			if failed := strings.Contains(said, "[exit "); failed != neg || !regexp.MustCompile(args[0]).MatchString(said) {
 				ts.Fatalf("etcdctl %s: no %q in\n%s", strings.Join(args[1:], " "), args[0], said)
 			}
 		},
-		// begin NAME args...: call etcdctl and leave it running.
+		// begin NAME args...: start etcdctl in the background.
 		"begin": func(ts *testscript.TestScript, _ bool, args []string) {
 			s := sessionOf(ts)
 			r := s.start(ts, args[1:])
 			s.running[args[0]] = r
 		},
-		// await NAME regexp: wait until it has printed that.
+		// await NAME regexp: wait until its output matches.
 		"await": func(ts *testscript.TestScript, _ bool, args []string) {
 			s := sessionOf(ts)
 			r := s.talker(ts, args[0])
@@ -132,8 +129,7 @@ func commands() map[string]func(ts *testscript.TestScript, neg bool, args []stri
 				return out, want.MatchString(out)
 			})
 		},
-		// tell NAME line [regexp]: type a line; again and again until it has
-		// printed that.
+		// tell NAME line [regexp]: send it a line, repeatedly until its output matches.
 		"tell": func(ts *testscript.TestScript, _ bool, args []string) {
 			s := sessionOf(ts)
 			r := s.talker(ts, args[0])
@@ -148,22 +144,22 @@ func commands() map[string]func(ts *testscript.TestScript, neg bool, args []stri
 				return out, want.MatchString(out)
 			})
 		},
-		// end NAME: wait for its own end and write down what it said.
+		// end NAME: wait for its end and record its output.
 		"end": func(ts *testscript.TestScript, _ bool, args []string) {
 			sessionOf(ts).finish(ts, args[0], nil)
 		},
-		// interrupt NAME: as Ctrl-C does, then as end.
+		// interrupt NAME: send it SIGINT, then as for end.
 		"interrupt": func(ts *testscript.TestScript, _ bool, args []string) {
 			sessionOf(ts).finish(ts, args[0], os.Interrupt)
 		},
-		// transcript file: write what was noted.
+		// transcript file: write the recorded calls.
 		"transcript": func(ts *testscript.TestScript, _ bool, args []string) {
 			ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(sessionOf(ts).transcript.String()), 0o600))
 		},
 	}
 }
 
-// start calls etcdctl, with all endpoints when args name none.
+// start starts etcdctl, with all endpoints unless args name some.
 func (s *session) start(ts *testscript.TestScript, args []string) *talker {
 	full := args
 	if !strings.HasPrefix(args[0], "--endpoints=") {
@@ -176,10 +172,10 @@ func (s *session) start(ts *testscript.TestScript, args []string) *talker {
 	return r
 }
 
-// call runs etcdctl to its end. said is all it printed and how it ended.
+// call runs etcdctl to its end. said is its output and its exit status.
 func (s *session) call(ts *testscript.TestScript, stdin string, args []string) (out, said string) {
 	r := s.start(ts, args)
-	_, _ = io.WriteString(r.in, stdin) // it need not read it
+	_, _ = io.WriteString(r.in, stdin) // it need not read its input
 	_ = r.in.Close()
 	select {
 	case <-r.ended:
@@ -199,7 +195,7 @@ func (s *session) talker(ts *testscript.TestScript, name string) *talker {
 	return r
 }
 
-// finish ends what was begun, with a signal or without, and writes it down.
+// finish ends a background process, with or without a signal, and records its output.
 func (s *session) finish(ts *testscript.TestScript, name string, sig os.Signal) {
 	r := s.talker(ts, name)
 	delete(s.running, name)
@@ -234,7 +230,7 @@ func (s *session) wait(ts *testscript.TestScript, what string, done func() (stat
 	}
 }
 
-// note writes down a call, without what is another one in every run.
+// note records a call, without the parts that vary between runs.
 func (s *session) note(ts *testscript.TestScript, args []string, stdin, said string) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "$ etcdctl %s\n", strings.Join(args, " "))
@@ -259,7 +255,7 @@ var (
 	progress  = regexp.MustCompile(`(?m)^progress notify: \d+\n`)
 )
 
-// plain replaces what etcd chose at random, addresses and times.
+// plain replaces random values of etcd, addresses and times.
 func (s *session) plain(text string) string {
 	for _, e := range s.g.endpoints() {
 		text = strings.ReplaceAll(text, e, "NODE")
@@ -269,7 +265,7 @@ func (s *session) plain(text string) string {
 	text = responses.ReplaceAllStringFunc(text, eachEvent)
 	text = members.ReplaceAllString(text, "${1}ID")
 	text = remaining.ReplaceAllString(text, "${1}remaining")
-	text = progress.ReplaceAllString(text, "")                            // as many as tell asked for
+	text = progress.ReplaceAllString(text, "")                            // their number depends on tell
 	text = attached.ReplaceAllStringFunc(text, func(list string) string { // in any order
 		keys := strings.Fields(attached.FindStringSubmatch(list)[1])
 		slices.Sort(keys)
@@ -283,8 +279,8 @@ func (s *session) plain(text string) string {
 	})
 }
 
-// eachEvent makes a line of each event: how many revisions come in one answer
-// when a watch catches up is not promised, and neither is the header's.
+// eachEvent prints one line per event: the number of revisions per answer while a watch catches up
+// is not guaranteed, and neither is the header's revision.
 func eachEvent(response string) string {
 	var r struct{ Events []json.RawMessage }
 	if err := json.Unmarshal([]byte(response), &r); err != nil {
@@ -297,21 +293,21 @@ func eachEvent(response string) string {
 	return b.String()
 }
 
-// talker is a process that may be talked to while it runs.
+// talker is a running process with an input.
 type talker struct {
 	cmd      *exec.Cmd
 	args     []string
 	in       io.WriteCloser
 	out, err *record
-	ended    chan struct{} // closed when it is gone
-	how      error         // set then
+	ended    chan struct{} // closed when it has ended
+	how      error         // set then: its exit status
 }
 
 func talk(cmd *exec.Cmd, env []string, dir string) (*talker, error) {
 	r := &talker{cmd: cmd, out: &record{}, err: &record{}, ended: make(chan struct{})}
 	cmd.Env, cmd.Dir = env, dir
 	cmd.Stdout, cmd.Stderr = r.out, r.err
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C of the test is not its own
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it ignores Ctrl-C of the test
 	var err error
 	if r.in, err = cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -331,7 +327,7 @@ func (r *talker) say(line string) error {
 	return err
 }
 
-// said is all that it printed and, when it did not go well, how it ended.
+// said is its output and, after a failure, its exit status.
 func (r *talker) said() string {
 	said := r.out.String()
 	if e := r.err.String(); e != "" {
@@ -350,7 +346,7 @@ func (r *talker) said() string {
 	return said
 }
 
-// record is a buffer that may be read while it is written.
+// record is a buffer that is safe to read during writes.
 type record struct {
 	mu sync.Mutex
 	b  bytes.Buffer // guarded by mu

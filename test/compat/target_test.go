@@ -33,11 +33,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// everything reports whether the long parts are asked for: make compat.
+// everything reports whether the long tests run: make compat.
 func everything() bool { return os.Getenv("COMPAT") != "" }
 
-// target is something that speaks etcd's API: an etcd, or cache nodes before
-// one. It is the test's own, and empty.
+// target is a server of etcd's API: an etcd, or cache nodes in front of one. It belongs to the
+// test, and is empty.
 type target struct {
 	name string // "etcd" or "tier"
 	etcd *etcdtest.Process
@@ -46,7 +46,7 @@ type target struct {
 
 func targets() []string { return []string{"etcd", "tier"} }
 
-// rootPassword is that of etcd's root where authentication is on.
+// rootPassword is the password of etcd's root if authentication is on.
 const rootPassword = "secret"
 
 // start runs a target until the test ends.
@@ -96,7 +96,7 @@ var (
 	})
 )
 
-// endpoints returns where clients connect, host:port.
+// endpoints returns the addresses for clients, host:port.
 func (g *target) endpoints() []string {
 	if g.tier == nil {
 		return []string{g.etcd.Endpoint()}
@@ -104,9 +104,8 @@ func (g *target) endpoints() []string {
 	return g.tier.Endpoints()
 }
 
-// restart kills the processes that clients are connected to and starts them
-// again, one after the other, three in all. During each restart, while clients
-// have lost their connection and etcd answers, it calls write.
+// restart kills and restarts the clients' servers one after the other, three in all. During each
+// restart, while clients have lost their connection and etcd answers, it calls write.
 func (g *target) restart(ctx context.Context, write func() error) error {
 	if g.tier == nil {
 		for range 3 {
@@ -125,7 +124,7 @@ func (g *target) restart(ctx context.Context, write func() error) error {
 	return nil
 }
 
-// connect returns a client that the test closes.
+// connect returns a client, which the test closes.
 func connect(t testing.TB, endpoints ...string) *clientv3.Client {
 	t.Helper()
 	cli, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// limit is when a case has failed: it says nothing about speed.
+// limit is the timeout of a case: it does not measure speed.
 const limit = time.Minute
 
 // TestGoClient runs every case with the Go client.
@@ -122,7 +122,7 @@ func update(kind string, at client.Position, events []client.Event, kvs []client
 	return u
 }
 
-// name returns the word that a case has for an error.
+// name returns a case's word for an error.
 func name(err error) string {
 	for word, one := range map[string]error{
 		"invalid": client.ErrInvalid, "denied": client.ErrDenied, "unauthenticated": client.ErrUnauthenticated,
@@ -179,8 +179,7 @@ func TestWrongClientsFail(t *testing.T) {
 	}
 }
 
-// TestCommand runs a program as a client: cat hands out the task, which is no update with a
-// kind.
+// TestCommand runs a program as a client: cat prints the task, which is no update with a kind.
 func TestCommand(t *testing.T) {
 	if _, err := os.Stat("/bin/cat"); err != nil {
 		t.Skip("there is no /bin/cat")

@@ -14,10 +14,9 @@ import (
 
 var cancelRounds = flag.Int("differential.cancels", 300, "`number` of cancels that a progress request follows at once, at etcd and at each node")
 
-// A client resumes a watch after the revision of the last progress answer. So no
-// progress answer may pass over an event of a watch whose cancel is not answered
-// yet. etcd lets one answer in a hundred overtake the answer to a cancel, with the
-// events sent before; at the nodes none does.
+// A client resumes a watch after the revision of the last progress answer. So no progress answer
+// may pass an event of a watch whose cancel is not answered yet. etcd lets one answer in a hundred
+// overtake the answer to a cancel and the events before it; at the nodes none does.
 func TestNoProgressAnswerPassesOverEvents(t *testing.T) {
 	tier := theTier(t)
 	sides := map[string]*grpc.ClientConn{"etcd": tier.Direct}
@@ -42,7 +41,7 @@ func TestNoProgressAnswerPassesOverEvents(t *testing.T) {
 	}
 }
 
-// cancels is a client that cancels watches, and requests progress at once.
+// cancels is a client that cancels watches and requests progress at once.
 type cancels struct {
 	t      *testing.T
 	stream pb.Watch_WatchClient
@@ -51,10 +50,10 @@ type cancels struct {
 	answers, overtook, lost int
 	open                    map[int64]*sent
 	written                 []int64 // revisions with an event for every watch
-	created, ended          int64   // the watches created and cancelled last
+	created, ended          int64   // the last created and cancelled watches
 }
 
-// sent is what an open watch was sent.
+// sent is the revisions sent to an open watch.
 type sent struct{ from, last int64 }
 
 func startCancels(t *testing.T, cc, writer *grpc.ClientConn) *cancels {
@@ -65,11 +64,11 @@ func startCancels(t *testing.T, cc, writer *grpc.ClientConn) *cancels {
 		t.Fatal(err)
 	}
 	r := &cancels{t: t, stream: s, writer: pb.NewKVClient(writer), open: make(map[int64]*sent), created: -1, ended: -1}
-	r.create("/b/1", "") // stays: without a watch there is no progress
+	r.create("/b/1", "") // stays open: a stream without watches gets no progress
 	return r
 }
 
-// round cancels a watch to which an event is on its way, and requests progress.
+// round cancels a watch with an event in flight, and requests progress.
 func (r *cancels) round() {
 	r.create("/a/", "/i/")
 	a, err := r.writer.Put(r.stream.Context(), &pb.PutRequest{Key: []byte("/b/1")})
@@ -115,7 +114,7 @@ func (r *cancels) take(m *pb.WatchResponse) {
 	case m.GetWatchId() == -1:
 		r.answered(revision)
 	case w == nil:
-		if len(m.GetEvents()) == 0 || m.GetWatchId() != r.ended { // etcd may send what was on its way
+		if len(m.GetEvents()) == 0 || m.GetWatchId() != r.ended { // etcd may send events in flight
 			r.t.Fatalf("got %v", m)
 		}
 	case m.GetCanceled():

@@ -22,18 +22,18 @@ import (
 	"github.com/shardwatch/shardwatch/test/differential"
 )
 
-// leaseSeconds is how long a lease lives that nobody keeps alive: longer than a
-// test machine is ever busy, so that one that ends was not kept alive.
+// leaseSeconds is the TTL of a lease: longer than a test machine is ever busy, so that a lease only
+// expires if no client keeps it alive.
 const leaseSeconds = 15
 
-// rig is a tier whose nodes die and come back, and a client of etcd's own that
-// knows all of them.
+// rig is a tier whose nodes are killed and restarted, and a client of etcd's own with the addresses
+// of all of them.
 type rig struct {
 	t    *testing.T
 	tier *differential.Tier
-	// stop is closed when nodes have died enough.
+	// stop is closed after enough kills.
 	stop chan struct{}
-	// deaths counts nodes that have died and come back.
+	// deaths counts the kills and restarts of nodes.
 	deaths atomic.Int32
 }
 
@@ -55,7 +55,7 @@ func (r *rig) connect(endpoints []string) *clientv3.Client {
 	return c
 }
 
-// stopped reports whether nodes have died enough.
+// stopped reports whether there were enough kills.
 func (r *rig) stopped() bool {
 	select {
 	case <-r.stop:
@@ -65,7 +65,7 @@ func (r *rig) stopped() bool {
 	}
 }
 
-// retry does something again until it works: a node may die under it.
+// retry repeats an action until it succeeds: a node may die meanwhile.
 func (r *rig) retry(ctx context.Context, what string, do func(context.Context) error) error {
 	var err error
 	for ctx.Err() == nil {
@@ -77,14 +77,14 @@ func (r *rig) retry(ctx context.Context, what string, do func(context.Context) e
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(50 * time.Millisecond): // before it is tried again
+		case <-time.After(50 * time.Millisecond): // before the next attempt
 		}
 	}
 	return fmt.Errorf("%s: %w", what, errors.Join(err, ctx.Err()))
 }
 
-// etcd's own client, with all that comes with it, works through three nodes of
-// which one after another is killed.
+// etcd's own client, with all its packages, works through three nodes while one after another is
+// killed.
 func TestClientsOutliveNodes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills three nodes, one after another")
@@ -115,12 +115,12 @@ func TestClientsOutliveNodes(t *testing.T) {
 	}
 }
 
-// kill kills one node after another, and lets each come back.
+// kill kills one node after another, and restarts each.
 func (r *rig) kill(ctx context.Context) error {
 	pause := func(d time.Duration) {
 		select {
 		case <-ctx.Done():
-		case <-time.After(d): // work is done meanwhile
+		case <-time.After(d): // the client works meanwhile
 		}
 	}
 	for _, n := range r.tier.Nodes.Nodes {
@@ -139,7 +139,7 @@ func (r *rig) kill(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// mutexes: however many lock, one has the lock.
+// mutexes: at most one locker at a time holds the lock.
 func (r *rig) mutexes(ctx context.Context) error {
 	var holders, locked atomic.Int32
 	g, ctx := errgroup.WithContext(ctx)
@@ -186,10 +186,10 @@ func enough(what string, n int) error {
 	return nil
 }
 
-// elections: one leads, and all that observe see the leaders in order.
+// elections: there is one leader at a time, and all observers see the leaders in order.
 func (r *rig) elections(ctx context.Context) error {
 	var mu sync.Mutex
-	var led []int64 // the revisions of those that led, in order
+	var led []int64 // the leaders' revisions, in order
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range 3 {
 		g.Go(func() error {
@@ -225,7 +225,7 @@ func (r *rig) elections(ctx context.Context) error {
 		for leaders := concurrency.NewElection(session, "/d/election").Observe(observed); !r.stopped(); {
 			select {
 			case l, ok := <-leaders:
-				if !ok { // it gives up when a node dies in the middle of a read
+				if !ok { // it gives up when a node dies during a read
 					leaders = concurrency.NewElection(session, "/d/election").Observe(observed)
 					continue
 				}
@@ -245,7 +245,7 @@ func (r *rig) elections(ctx context.Context) error {
 		return err
 	}
 	for i := range led[1:] {
-		// One that could not hear that it has resigned may still lead.
+		// A candidate whose resignation got no answer may still lead.
 		if led[i] > led[i+1] {
 			return fmt.Errorf("leaders in the order %v", led)
 		}
@@ -254,7 +254,7 @@ func (r *rig) elections(ctx context.Context) error {
 	return enough("leaders", len(led))
 }
 
-// mirror: clientv3/mirror has, in the end, what etcd has.
+// mirror: in the end, clientv3/mirror has etcd's state.
 func (r *rig) mirror(ctx context.Context) error {
 	c, writer := r.client(), r.connect([]string{r.tier.Etcd.Endpoint()})
 	const prefix = "/b/mirrored/"
@@ -293,7 +293,7 @@ func (r *rig) mirror(ctx context.Context) error {
 			return err
 		}
 		select {
-		case <-time.After(3 * time.Millisecond): // some hundred writes per second do
+		case <-time.After(3 * time.Millisecond): // a few hundred writes per second are enough
 		case <-ctx.Done():
 		}
 	}
@@ -332,7 +332,7 @@ func (r *rig) mirror(ctx context.Context) error {
 	return enough("writes", n)
 }
 
-// namespace: what is written in one is read and watched in it.
+// namespace: writes to a namespace are read and watched in it.
 func (r *rig) namespace(ctx context.Context) error {
 	c := r.client()
 	kvs, watcher := namespace.NewKV(c, "/e/space/"), namespace.NewWatcher(c, "/e/space/")
@@ -367,7 +367,7 @@ func (r *rig) namespace(ctx context.Context) error {
 					return fmt.Errorf("the watch ended: %w", w.Err())
 				}
 				for _, e := range w.Events {
-					// A put without an answer may be there twice.
+					// A put without an answer may have happened twice.
 					if v := string(e.Kv.Value); string(e.Kv.Key) != fmt.Sprint("n", got%7) || v != fmt.Sprint(got) {
 						if again := fmt.Sprint(got - 1); v != again {
 							return fmt.Errorf("event %s=%s, want %d", e.Kv.Key, v, got)
@@ -386,7 +386,7 @@ func (r *rig) namespace(ctx context.Context) error {
 	return enough("puts", n)
 }
 
-// leases: what is kept alive lives.
+// leases: a lease that is kept alive does not expire.
 func (r *rig) leases(ctx context.Context) error {
 	c := r.client()
 	var ids []clientv3.LeaseID
@@ -429,7 +429,7 @@ func (r *rig) leases(ctx context.Context) error {
 		select {
 		case <-r.stop:
 			stopped = true
-		case <-time.After(20 * time.Millisecond): // before the next look
+		case <-time.After(20 * time.Millisecond): // before the next check
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -450,8 +450,7 @@ func (r *rig) leases(ctx context.Context) error {
 	return enough("times kept alive", kept)
 }
 
-// watches: each gets every event once, in order, with what was before, whatever
-// dies.
+// watches: each gets every event once, in order, with previous values, whichever process dies.
 func (r *rig) watches(ctx context.Context) error {
 	writer := r.connect([]string{r.tier.Etcd.Endpoint()})
 	now, err := writer.Get(ctx, "/", clientv3.WithPrefix())
@@ -501,7 +500,7 @@ func (r *rig) watches(ctx context.Context) error {
 			return err
 		}
 		select {
-		case <-time.After(2 * time.Millisecond): // some hundred writes per second do
+		case <-time.After(2 * time.Millisecond): // a few hundred writes per second are enough
 		case <-ctx.Done():
 		}
 	}
@@ -536,7 +535,7 @@ func (r *rig) watches(ctx context.Context) error {
 					return fmt.Errorf("watch %s ended: %w", w.name, told.Err())
 				}
 				for _, b := range batches(told.Events, true) {
-					if int64(b.Revision) > until { // of other writers, and not in the history
+					if int64(b.Revision) > until { // by other writers, and not in the history
 						break
 					}
 					w.Feed(check.Op{Kind: check.OpBatch, Revision: b.Revision, Events: b.Events})
@@ -556,7 +555,7 @@ func (r *rig) watches(ctx context.Context) error {
 	return enough("writes", n)
 }
 
-// batches cuts a response's events at revisions.
+// batches splits a response's events by revision.
 func batches(events []*clientv3.Event, prev bool) (out []check.Batch) {
 	for _, e := range events {
 		rev := kv.Revision(e.Kv.ModRevision)

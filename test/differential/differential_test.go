@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	if shared.tier != nil {
 		shared.tier.Stop()
-		_ = os.RemoveAll(shared.dir) // no reader is left for an error
+		_ = os.RemoveAll(shared.dir) // no caller is left for an error
 	}
 	if err := goleak.Find(); code == 0 && err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -75,7 +75,7 @@ func plainSides(t testing.TB) differential.Sides {
 	}
 }
 
-// What finds differences between etcd and etcd would find nothing else.
+// A comparison that finds differences between two etcds is useless.
 func TestEtcdIsEtcd(t *testing.T) {
 	sides := plainSides(t)
 	cfg := differential.Config{Seed: firstSeed(t), Steps: 400}
@@ -101,14 +101,14 @@ func show(t *testing.T, r differential.Report, err error) {
 	}
 }
 
-// shared is the tier of all tests that leave it as it was.
+// shared is the tier of all tests that do not change it.
 var shared struct {
 	sync.Mutex
 	tier *differential.Tier
 	dir  string
 }
 
-// theTier returns it. It is started once.
+// theTier returns the shared tier, which the first call starts.
 func theTier(t testing.TB) *differential.Tier {
 	t.Helper()
 	shared.Lock()
@@ -166,14 +166,14 @@ func TestTheTierIsEtcd(t *testing.T) {
 	}
 }
 
-// round asks the tier and etcd the same for some steps.
+// round sends the tier and etcd the same requests for some steps.
 func round(t *testing.T, tier *differential.Tier, seed uint64, steps int) {
 	t.Helper()
 	report, err := differential.Run(t.Context(), tier.Sides, differential.Config{Seed: seed, Steps: steps, Most: 10})
 	show(t, report, err)
 }
 
-// It does so for hours, however the keys lie on the nodes. See `make
+// The tier keeps doing so for hours, with any distribution of keys over the nodes. See `make
 // differential`.
 func TestTheTierIsEtcdForLong(t *testing.T) {
 	if *long == 0 {
@@ -212,8 +212,8 @@ func shapes() []differential.TierConfig {
 	}
 }
 
-// Where etcd has authentication on, everybody may read through the tier what
-// they may read at etcd, and nothing else.
+// With etcd's authentication, each user may read through the tier exactly the keys that it may read
+// at etcd.
 func TestTheTierIsEtcdWithAuthentication(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a tier of its own")
@@ -229,7 +229,7 @@ func TestTheTierIsEtcdWithAuthentication(t *testing.T) {
 	}
 }
 
-// All that is tolerated is documented, word for word.
+// All tolerated differences are documented, word for word.
 func TestKnownDifferencesAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/etcd-compatibility.md")
 	if err != nil {
@@ -243,7 +243,7 @@ func TestKnownDifferencesAreDocumented(t *testing.T) {
 	}
 }
 
-// FuzzScript asks the tier and etcd what a script of throws of dice says.
+// FuzzScript sends the tier and etcd the requests of scripted dice.
 func FuzzScript(f *testing.F) {
 	for seed := range byte(4) {
 		script := make([]byte, 200)

@@ -16,13 +16,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// cell is one key of the store; the zero one is not there.
+// cell is one key of the store; the zero cell is a missing key.
 type cell struct {
 	value string
 	mod   int64
 }
 
-// store is all keys, each in a shard of its own, at a revision.
+// store is all keys, each in a separate shard, at a revision.
 type store struct {
 	revision int64
 	cells    [6]cell
@@ -30,26 +30,25 @@ type store struct {
 
 func cellKey(i int) []byte { return fmt.Appendf(nil, "/%c/cell", 'a'+i) }
 
-// operation is what a client asks for.
+// operation is a client's request.
 type operation struct {
 	kind string // read, all, put, delete, swap
 	key  int
-	// value is put, also by a swap, which does so when the key was last changed
-	// at mod, and reads it when not. A swap puts the key after it, too.
+	// value is put, also by a swap, which puts if the last change of the key was at mod, and
+	// otherwise reads the key. A swap also puts the key after it.
 	value string
 	mod   int64
 }
 
-// outcome is what it is told.
+// outcome is the answer.
 type outcome struct {
-	unknown  bool // there was no answer: it may be done at any time, or never
+	unknown  bool // there was no answer: it may take effect at any time, or never
 	revision int64
-	did      bool // of a delete: something; of a swap: it put
+	did      bool // a delete has deleted something; a swap has put
 	seen     map[int]cell
 }
 
-// linear is etcd as a model: every change is a revision of its own, and a read
-// says which one it is of.
+// linear is a model of etcd: every change has a separate revision, and a read returns its revision.
 func linear(initial store) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return initial },
@@ -101,7 +100,7 @@ func (s store) after(op operation) store {
 	return s
 }
 
-// do asks a node, and returns what it says.
+// do sends an operation to a node, and returns the outcome.
 func (op operation) do(ctx context.Context, cc *grpc.ClientConn) outcome {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -156,8 +155,8 @@ func (op operation) do(ctx context.Context, cc *grpc.ClientConn) outcome {
 	return outcome{unknown: true}
 }
 
-// history has clients read and write at once, each through all nodes in turn,
-// and returns what they asked and were told, and the store before.
+// history runs concurrent reads and writes of clients, each through all nodes in turn, and returns
+// the operations with their outcomes, and the initial store.
 func history(t *testing.T, nodes []*grpc.ClientConn, clients, each int, seed uint64) (initial store, ops []porcupine.Operation) {
 	t.Helper()
 	r, err := pb.NewKVClient(nodes[0]).DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte{0}, RangeEnd: []byte{0}})
@@ -199,8 +198,7 @@ func history(t *testing.T, nodes []*grpc.ClientConn, clients, each int, seed uin
 	return initial, ops
 }
 
-// judge says whether there is an order of the operations that explains all
-// answers.
+// judge reports whether some order of the operations explains all answers.
 func judge(initial store, ops []porcupine.Operation) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(linear(initial), ops, time.Minute)
 }
@@ -239,7 +237,7 @@ func linearizable(t *testing.T, seed uint64, initial store, ops []porcupine.Oper
 	}
 }
 
-// A read that is stale is found, however little.
+// A stale read is detected, however little it lags.
 func TestStaleReadsAreFound(t *testing.T) {
 	sides := plainSides(t)
 	if initial, ops := history(t, sides.Through, 4, 30, 1); judge(initial, ops) != porcupine.Ok {
@@ -253,7 +251,7 @@ func TestStaleReadsAreFound(t *testing.T) {
 		key := string(c.requests[0].(*pb.RangeRequest).Key)
 		before := old[key]
 		old[key] = bytesOf(m)
-		if reads++; reads%40 == 0 && before != nil { // what the last one was told
+		if reads++; reads%40 == 0 && before != nil { // the previous outcome
 			proto.Reset(m)
 			if err := proto.Unmarshal(before, m); err != nil {
 				t.Error(err)

@@ -27,7 +27,7 @@ import (
 	"github.com/shardwatch/shardwatch/test/differential"
 )
 
-// always makes a plant of a change of responses of one type.
+// always makes a plant that changes every response of one type.
 func always[M proto.Message](change func(c *call, m M)) func(*call, proto.Message) []proto.Message {
 	return func(c *call, m proto.Message) []proto.Message {
 		change(c, m.(M))
@@ -58,7 +58,7 @@ func onEvents(want string, change func(c *call, r *pb.WatchResponse) []proto.Mes
 	})
 }
 
-// clone returns a copy that may be changed.
+// clone returns a copy for changes.
 func clone[M proto.Message](m M) M { return proto.Clone(m).(M) }
 
 func plants() map[string]plant {
@@ -366,7 +366,7 @@ func each[T any](list []T, change func(T)) {
 	}
 }
 
-// Every mistake that a tier could make is found.
+// The comparison finds every planted mistake.
 func TestMistakesAreFound(t *testing.T) {
 	const pairs = 4 // most of the time is spent waiting
 	free := make(chan differential.Sides, pairs)
@@ -394,7 +394,7 @@ func TestMistakesAreFound(t *testing.T) {
 	}
 }
 
-// found fails unless a run finds the mistake: one of some, and in its words.
+// found fails unless a run finds the mistake, within several runs and with the expected text.
 func (p plant) found(t *testing.T, planted differential.Sides, cfg differential.Config) {
 	t.Helper()
 	var said []string
@@ -411,8 +411,8 @@ func (p plant) found(t *testing.T, planted differential.Sides, cfg differential.
 	t.Errorf("not found, but\n%s", strings.Join(said, "\n"))
 }
 
-// A tier that asks etcd as somebody else, or lets watches go on that are
-// forbidden by now, is found.
+// The comparison finds a tier that uses another caller's token for etcd, or continues watches that
+// are no longer permitted.
 func TestMistakesAboutRightsAreFound(t *testing.T) {
 	sides := plainSides(t)
 	var err error
@@ -447,7 +447,7 @@ func TestMistakesAboutRightsAreFound(t *testing.T) {
 	}
 }
 
-// Mistakes in JSON are found, too.
+// The comparison finds mistakes in JSON, too.
 func TestMistakesInJSONAreFound(t *testing.T) {
 	sides := plainSides(t)
 	for name, change := range map[string]func(*http.Response, []byte) []byte{

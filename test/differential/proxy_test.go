@@ -20,33 +20,32 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// plant is a mistake that a tier could make.
+// plant is a planted mistake of a tier.
 type plant struct {
-	// method that is done wrong, such as "KV.Range".
+	// method is the affected method, such as "KV.Range".
 	method string
-	// request and response change what passes; nil: nothing.
+	// request and response change passing messages; nil: unchanged.
 	request  func(m proto.Message)
 	response func(c *call, m proto.Message) []proto.Message
 	end      func(err error) error
-	// token takes the place of the caller's.
+	// token replaces the caller's token.
 	token string
-	// late holds back what it says for a moment.
+	// late delays matching messages for a moment.
 	late func(m proto.Message) bool
-	// strict: etcd itself may do it at times. What else it may do must not be
-	// found before.
+	// strict: etcd itself may do it at times, so the run must not be loose.
 	strict bool
-	// want is in the words of the difference.
+	// want is part of the expected difference.
 	want string
 }
 
-// call is one call on its way through the proxy.
+// call is one call through the proxy.
 type call struct {
 	requests []proto.Message
 	n        int // responses so far
 	kept     proto.Message
 }
 
-// serve runs a proxy with the mistake before an etcd, until the test ends.
+// serve runs a proxy with the mistake in front of an etcd, until the test ends.
 func (p plant) serve(t *testing.T, etcd *grpc.ClientConn) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -66,7 +65,7 @@ func (p plant) serve(t *testing.T, etcd *grpc.ClientConn) (address string) {
 	return l.Addr().String()
 }
 
-// pass passes one call on.
+// pass forwards one call.
 func (p plant) pass(in grpc.ServerStream, etcd *grpc.ClientConn) error {
 	method, _ := grpc.MethodFromServerStream(in)
 	md, _ := metadata.FromIncomingContext(in.Context())
@@ -84,7 +83,7 @@ func (p plant) pass(in grpc.ServerStream, etcd *grpc.ClientConn) error {
 	c := &call{}
 	var all sync.WaitGroup
 	defer all.Wait()
-	go func() { // ends behind this call
+	go func() { // ends after this call
 		for {
 			var f []byte
 			if err := in.RecvMsg(&f); err != nil {
@@ -109,11 +108,11 @@ func (p plant) pass(in grpc.ServerStream, etcd *grpc.ClientConn) error {
 			}
 		}
 	}()
-	lines := make(chan []byte, 1000) // what is late, in order
+	lines := make(chan []byte, 1000) // delayed messages, in order
 	defer close(lines)
 	all.Go(func() {
 		for f := range lines {
-			time.Sleep(10 * time.Millisecond) // so it is late
+			time.Sleep(10 * time.Millisecond) // the delay
 			mu.Lock()
 			_ = in.SendMsg(f)
 			mu.Unlock()
@@ -165,7 +164,7 @@ func (p plant) pass(in grpc.ServerStream, etcd *grpc.ClientConn) error {
 	}
 }
 
-// message decodes a frame; nil: it is none, or of no method that etcd has.
+// message decodes a frame; nil: it is invalid, or of a method that etcd does not have.
 func message(method string, response bool, frame []byte) proto.Message {
 	name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", "."))
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
@@ -195,7 +194,7 @@ func bytesOf(m proto.Message) []byte {
 	return f
 }
 
-// frames passes messages as the bytes they are.
+// frames forwards messages as raw bytes.
 type frames struct{}
 
 func (frames) Marshal(v any) ([]byte, error)      { return v.([]byte), nil }

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The attack's bytes are what they say, so that the node refuses what it is there to
-// refuse.
+// The attacks' bytes match their descriptions, so that the node refuses them for the intended
+// reason.
 func TestNestedTransactionsAreTransactions(t *testing.T) {
 	for levels := range 5 {
 		var txn etcdserverpb.TxnRequest

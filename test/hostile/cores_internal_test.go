@@ -46,7 +46,7 @@ func TestNodesHaveCoresOfTheirOwn(t *testing.T) {
 	}
 }
 
-// The kernel's list of cores is read as a whole.
+// The kernel's complete list of cores is parsed.
 func TestParseCores(t *testing.T) {
 	for list, want := range map[string][]int{"0": {0}, "0-1": {0, 1}, "1,3-5,7": {1, 3, 4, 5, 7}} {
 		if got, err := parseCores(list); err != nil || !slices.Equal(got, want) {

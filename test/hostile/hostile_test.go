@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/test/hostile"
 )
 
-// TestMain is an attacker's process, too.
+// TestMain also runs an attacker's process.
 func TestMain(m *testing.M) {
 	if os.Getenv(hostile.AttackEnv) != "" {
 		if err := hostile.Perform(context.Background(), os.Stdin, os.Stdout); err != nil {
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// few is a configuration for some seconds.
+// few is a configuration for a run of some seconds.
 func few(t *testing.T, attacks ...string) hostile.Config {
 	t.Helper()
 	if testing.Short() {
@@ -37,12 +37,12 @@ func few(t *testing.T, attacks ...string) hostile.Config {
 	cfg.Attacks, cfg.Program, cfg.Dir, cfg.Say = attacks, []string{self}, t.TempDir(), t.Logf
 	cfg.Rounds, cfg.Calm, cfg.Hot = 1, time.Second, 3*time.Second
 	cfg.Watches, cfg.Keys = 50, 5_000
-	cfg.Apart, cfg.Nice, cfg.Probe = false, 0, time.Minute // no time is judged
+	cfg.Apart, cfg.Nice, cfg.Probe = false, 0, time.Minute // times are not judged
 	return cfg
 }
 
-// A few attacks, briefly: the node keeps its memory, its probes and its life. What the
-// crowd waits is printed and never judged; `make hostile` is the long run.
+// A few attacks, briefly: the node stays alive and within its memory, and answers its probes. The
+// crowd's delays are printed and never judged; `make hostile` is the long run.
 func TestFewAttacks(t *testing.T) {
 	cfg := few(t, "nested-txn", "long-keys", "lists-unread")
 	cfg.Modes = cfg.Modes[1:] // with TLS and a policy, as in production
@@ -79,7 +79,7 @@ func TestAnExceededBoundIsReported(t *testing.T) {
 	}
 }
 
-// Each bound is one that a row can exceed.
+// A row can exceed each bound.
 func TestExceeded(t *testing.T) {
 	within := func() hostile.Row {
 		r := hostile.Row{Attack: "lists", Mode: "plain", Rest: 100, Peak: 200, MaxMemory: 100, MaxRatio: 2, Probes: 1}
@@ -108,7 +108,7 @@ func TestExceeded(t *testing.T) {
 	}
 }
 
-// Wrong settings are all named.
+// All wrong settings are reported.
 func TestValidate(t *testing.T) {
 	cfg := hostile.Config{Attacks: []string{"nonsense"}, Modes: []string{"carrier pigeon"}, Nice: 21}
 	err := cfg.Validate()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A process that has used more than its share pauses until it has not.
+// A process that has exceeded its share pauses until it is within it.
 func TestAShareIsNotExceeded(t *testing.T) {
 	began := time.Unix(100, 0)
 	for _, c := range []struct {
@@ -28,7 +28,8 @@ func TestAShareIsNotExceeded(t *testing.T) {
 	}
 }
 
-// The machine's delays stand between the calm ones and those under attack, and are judged by no bound.
+// The control's delays are printed between the calm and the attacked ones, and no bound applies to
+// them.
 func TestControlsAreShown(t *testing.T) {
 	r := Row{Attack: "lists", MaxRatio: 2, Did: report{Done: map[string]int{"lists": 1}}}
 	r.Before.Watch, r.Control.Watch, r.During.Watch = time.Millisecond, 9*time.Millisecond, 2*time.Millisecond

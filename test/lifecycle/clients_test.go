@@ -20,8 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// clients write to etcd, a little, and watch through the Service, and know what
-// they must see.
+// clients write to etcd at a low rate, watch through the Service, and have the expected events.
 type clients struct {
 	t        *testing.T
 	etcd     *clientv3.Client
@@ -31,7 +30,7 @@ type clients struct {
 	stop     context.CancelFunc
 }
 
-// watcher is one watch, judged as it goes.
+// watcher is one watch, judged while it runs.
 type watcher struct {
 	name  string
 	watch check.Watch
@@ -39,9 +38,9 @@ type watcher struct {
 	mu      sync.Mutex
 	checker *check.Checker // guarded by mu
 	begun   bool           // guarded by mu
-	told    int            // guarded by mu; violations that were reported
+	told    int            // guarded by mu; reported violations
 	err     error          // guarded by mu; why it ended
-	worst   time.Duration  // guarded by mu; the longest that a revision took from etcd's watch
+	worst   time.Duration  // guarded by mu; the longest delay of a revision after etcd's own watch
 	last    time.Time      // guarded by mu
 }
 
@@ -94,7 +93,7 @@ func startClients(t *testing.T, etcdEndpoint, service string) *clients {
 	return c
 }
 
-// follow keeps the truth: one watch at etcd itself.
+// follow records the truth: one watch at etcd itself.
 func (c *clients) follow(ctx context.Context) error {
 	for r := range c.etcd.Watch(ctx, "", clientv3.WithPrefix(), clientv3.WithRev(2)) {
 		if err := r.Err(); err != nil {
@@ -135,8 +134,7 @@ func (c *clients) write(ctx context.Context) error {
 	}
 }
 
-// settle waits until every watch has what etcd has now, and judges all that they
-// saw.
+// settle waits until every watch has etcd's current revision, and judges all their updates.
 func (c *clients) settle(after string) {
 	c.t.Helper()
 	r, err := c.etcd.Get(c.t.Context(), "x")
@@ -182,7 +180,7 @@ func (w *watcher) reached() kv.Revision {
 	return w.checker.Reached()
 }
 
-// judge reports what went wrong since the last call, and the longest pause.
+// judge reports the violations since the last call, and the longest pause.
 func (w *watcher) judge(t *testing.T, h *check.History, after string) (worst time.Duration) {
 	t.Helper()
 	w.mu.Lock()
@@ -223,7 +221,7 @@ func (w *watcher) ended(err error) {
 	w.err = err
 }
 
-// native watches with the Go client, which resumes by itself.
+// native watches with the Go client, which resumes on its own.
 func (w *watcher) native(ctx context.Context, c *client.Client) {
 	opts := []client.WatchOption{client.WithProgress()}
 	if w.watch.Start > 0 {
@@ -253,7 +251,7 @@ func (w *watcher) native(ctx context.Context, c *client.Client) {
 		case client.KindProgress:
 			op.Kind = check.OpProgress
 			if first && w.watch.Start == 0 {
-				op.Kind = check.OpCreated // the client says so where the watch starts
+				op.Kind = check.OpCreated // the client reports the start of the watch this way
 			}
 			w.saw(op)
 		default:
@@ -263,7 +261,7 @@ func (w *watcher) native(ctx context.Context, c *client.Client) {
 	}
 }
 
-// etcd watches with etcd's client, which resumes by itself, too.
+// etcd watches with etcd's client, which also resumes on its own.
 func (w *watcher) etcd(ctx context.Context, c *clientv3.Client) {
 	opts := []clientv3.OpOption{clientv3.WithCreatedNotify()}
 	if end := w.watch.Range.End; end != "" {

@@ -22,7 +22,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// compose is as much of compose.yaml as these tests use.
+// compose has the parts of compose.yaml that these tests use.
 type compose struct {
 	Services map[string]struct {
 		Command     []string          `yaml:"command"`
@@ -33,10 +33,10 @@ type compose struct {
 	} `yaml:"services"`
 }
 
-// compose.yaml brings up a cluster that serves: its three etcds and three nodes run as
-// processes, each with an address and a name of its own, with the settings and the
-// certificates of the file, and Prometheus' settings reach the metrics of every node. Docker
-// itself, the images and Grafana are not tried.
+// compose.yaml starts a working cluster: its three etcds and three nodes run as processes, each
+// with a separate address and name, with the settings and the certificates of the file, and
+// Prometheus' settings reach the metrics of every node. Docker itself, the images and Grafana are
+// not tested.
 func TestComposeComesUp(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skipf("it needs openssl, for certificates.sh: %v", err)
@@ -67,7 +67,7 @@ func TestComposeComesUp(t *testing.T) {
 	for name, h := range hosts {
 		s := c.Services[name]
 		program, args := filepath.Join(bin, "cachenode"), s.Command
-		if strings.HasPrefix(name, "etcd-") { // whose image has no entry point
+		if strings.HasPrefix(name, "etcd-") { // its image has no entry point
 			program, args = etcd, s.Command[1:]
 		}
 		start(t, name, filepath.Join(dir, name+".log"), within(dir, name, s.Environment), h.command(program, args...))
@@ -87,7 +87,7 @@ func TestComposeComesUp(t *testing.T) {
 	metricsOf(t, dir, hosts)
 }
 
-// metricsOf reads the metrics of all nodes as prometheus.yaml says.
+// metricsOf reads the metrics of all nodes with prometheus.yaml's settings.
 func metricsOf(t *testing.T, dir string, hosts map[string]*host) {
 	t.Helper()
 	p := read[struct {
@@ -130,7 +130,7 @@ func metricsOf(t *testing.T, dir string, hosts map[string]*host) {
 	}
 }
 
-// command returns the words of a command that runs at the host.
+// command returns the words of a command that runs on the host.
 func (h *host) command(program string, args ...string) []string {
 	return append([]string{"ip", "netns", "exec", h.space, program}, args...)
 }
@@ -161,7 +161,7 @@ func start(t *testing.T, name, log string, environment, words []string) {
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		hard := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-		_ = cmd.Wait() // its log says how it ended
+		_ = cmd.Wait() // its log has the reason
 		hard.Stop()
 		_ = file.Close()
 		if text, err := os.ReadFile(log); t.Failed() && err == nil {
@@ -171,7 +171,7 @@ func start(t *testing.T, name, log string, environment, words []string) {
 	})
 }
 
-// healthy waits until a service's test of its health succeeds.
+// healthy waits until a service's health check succeeds.
 func healthy(t *testing.T, environment, words []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -191,7 +191,7 @@ func healthy(t *testing.T, environment, words []string) {
 	}
 }
 
-// command runs a command; its error has what it printed.
+// command runs a command; its error contains the output.
 func command(ctx context.Context, environment []string, words ...string) error {
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Env = environment

@@ -15,12 +15,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
 )
 
-// whole makes the tests do all of it at the pace of deploy/k8s, some minutes.
+// whole makes the tests run completely at the pace of deploy/k8s, in some minutes.
 var whole = flag.Bool("lifecycle.whole", false, "every step, at the pace of deploy/k8s")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newStatefulSet founds three pods of an image before an etcd, with clients.
+// newStatefulSet bootstraps three pods of an image in front of an etcd, with clients.
 func newStatefulSet(t *testing.T, image string) (*statefulSet, *clients) {
 	t.Helper()
 	n := newNetwork(t)
@@ -66,8 +66,8 @@ func this(t *testing.T) string {
 	return bin
 }
 
-// A pod that is evicted comes back at another address, under its name and with its
-// data; one whose machine is lost, too; and two more come and go.
+// An evicted pod returns at another address, with its name and its data; so does a pod of a lost
+// machine; and two more pods join and leave.
 func TestStatefulSet(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs three nodes and more")

@@ -25,15 +25,15 @@ import (
 type following struct {
 	node            string
 	started         atomic.Int64
-	native, etcd    atomic.Int64 // the revision that each has
+	native, etcd    atomic.Int64 // the revision of each
 	nativeEvents    atomic.Int64
 	etcdEvents      atomic.Int64
 	longestOfNative atomic.Int64 // time without an update, in ns
 }
 
-// follow watches through a node until ctx ends. It returns why a watch ended before.
+// follow watches through a node until ctx ends. It returns the error of a watch that ended earlier.
 func (f *following) follow(ctx context.Context, endpoint, prefix string) error {
-	native, err := client.New(client.Config{Endpoints: []string{endpoint}, Silence: 20 * time.Second}) // it stays at this node
+	native, err := client.New(client.Config{Endpoints: []string{endpoint}, Silence: 20 * time.Second}) // it stays on this node
 	if err != nil {
 		return err
 	}
@@ -87,10 +87,10 @@ func (f *following) follow(ctx context.Context, endpoint, prefix string) error {
 	return errors.Join(<-errs, <-errs)
 }
 
-// Eight nodes, each started as deploy/k8s does, so that five do not vote, while the
-// shard map changes five times a second: no watch of any node is cancelled or loses an
-// event, and an operator's orders, sent to nodes that do not vote, are carried out
-// although the map has changed meanwhile: cachectl exits with 0.
+// Eight nodes run with deploy/k8s' settings, so five of them do not vote, while the shard map
+// changes five times a second. No watch of any node is cancelled or loses an event, and shard map
+// changes requested from nodes that do not vote succeed although the map has changed meanwhile:
+// cachectl exits with 0.
 func TestOrdersAndWatchesAtNodesThatDoNotVoteWhileTheMapChanges(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs eight nodes")
@@ -174,7 +174,7 @@ func TestOrdersAndWatchesAtNodesThatDoNotVoteWhileTheMapChanges(t *testing.T) {
 	stopChanging()
 	<-changer.stopped
 
-	// All of it arrives everywhere, once.
+	// Each watch gets all events once.
 	end, err := e.Client().Put(ctx, "/d7/k7", "last")
 	must(t, err)
 	for _, f := range all {
@@ -242,7 +242,7 @@ func (m *mapChanger) run(ctx, changing context.Context) {
 	}
 }
 
-// nonVoters returns the nodes that do not vote, once gossip shows who does.
+// nonVoters returns the nodes that do not vote, once gossip has the voters.
 func nonVoters(t *testing.T, api *client.Client, c *nodetest.Cluster) (nodes []*nodetest.Node) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
@@ -266,7 +266,7 @@ func nonVoters(t *testing.T, api *client.Client, c *nodetest.Cluster) (nodes []*
 	}
 }
 
-// changeOwner gives one of the first four shards another of its replicas as owner.
+// changeOwner makes another replica the owner of one of the first four shards.
 func changeOwner(ctx context.Context, api *client.Client) error {
 	m, err := admin.New(api).ShardMap(ctx)
 	if err != nil {
@@ -284,7 +284,7 @@ func changeOwner(ctx context.Context, api *client.Client) error {
 	return nil
 }
 
-// lastShards returns the last shards of the newest map that any node has.
+// lastShards returns the last shards of the newest map of any node.
 func lastShards(ctx context.Context, t *testing.T, api *client.Client, n int) []admin.Shard {
 	t.Helper()
 	s, err := admin.New(api).ClusterStatus(ctx, 0)

@@ -18,9 +18,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-// network gives pods addresses on a bridge, and names. We are at self.
+// network gives pods addresses on a bridge, and names. The test's own address is self.
 type network struct {
-	id     string // begins all names of what it made
+	id     string // prefix of the names of all its resources
 	self   string
 	prefix string // of all addresses
 
@@ -29,8 +29,7 @@ type network struct {
 	names map[string][]string // guarded by mu; addresses by name
 }
 
-// newNetwork makes a network that is gone with the test, or skips the test where
-// there can be none.
+// newNetwork creates a network, which is removed with the test, or skips the test if it cannot.
 func newNetwork(t *testing.T) *network {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -50,12 +49,12 @@ func newNetwork(t *testing.T) *network {
 	return n
 }
 
-// host is where one pod lives.
+// host is the network namespace of one pod.
 type host struct {
 	ip, space string
 }
 
-// newHost adds a host at an address that nobody has had before.
+// newHost adds a host at an unused address.
 func (n *network) newHost(ctx context.Context) (*host, error) {
 	n.mu.Lock()
 	n.last++
@@ -63,7 +62,7 @@ func (n *network) newHost(ctx context.Context) (*host, error) {
 	n.mu.Unlock()
 	h := &host{ip: n.prefix + "." + strconv.Itoa(number), space: n.id + "n" + strconv.Itoa(number)}
 	outside := n.id + "v" + strconv.Itoa(number)
-	etc := filepath.Join("/etc/netns", h.space) // `ip netns exec` lays it over /etc
+	etc := filepath.Join("/etc/netns", h.space) // `ip netns exec` mounts it over /etc
 	err := errors.Join(os.MkdirAll(etc, 0o755), os.WriteFile(filepath.Join(etc, "resolv.conf"), []byte("nameserver "+n.self+"\n"), 0o644))
 	if err == nil {
 		err = inOrder(ctx,
@@ -82,13 +81,13 @@ func (n *network) newHost(ctx context.Context) (*host, error) {
 	return h, nil
 }
 
-// remove removes the host with its address. What ran there has ended.
+// remove removes the host with its address. Its processes have ended.
 func (h *host) remove() {
 	_ = inOrder(context.Background(), "ip netns del "+h.space)
 	_ = os.RemoveAll(filepath.Join("/etc/netns", h.space))
 }
 
-// serveNames answers, at port 53 of self, what addresses a name has.
+// serveNames serves the addresses of names at port 53 of self.
 func (n *network) serveNames(t *testing.T) {
 	t.Helper()
 	socket, err := net.ListenPacket("udp", net.JoinHostPort(n.self, "53"))
@@ -109,7 +108,7 @@ func (n *network) serveNames(t *testing.T) {
 				r.Answer = append(r.Answer, &dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET}, A: net.ParseIP(a)})
 			}
 		}
-		_ = w.WriteMsg(r) // who asked asks again
+		_ = w.WriteMsg(r) // the client retries
 	})}
 	served := make(chan error, 1)
 	go func() { served <- s.ActivateAndServe() }()
@@ -119,15 +118,15 @@ func (n *network) serveNames(t *testing.T) {
 	})
 }
 
-// name says which addresses a name has from now on.
+// name sets the addresses of a name.
 func (n *network) name(name string, addresses []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.names[name] = addresses
 }
 
-// freePrefix returns the first three parts of addresses that are unused here, of
-// those set aside for tests of networks (RFC 2544).
+// freePrefix returns the first three parts of unused addresses in the range for tests of networks
+// (RFC 2544).
 func freePrefix(t *testing.T) string {
 	t.Helper()
 	taken, err := net.InterfaceAddrs()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// service is the client Service: one address, and behind it the pods that are
-// ready. A connection stays with its pod, also when that is no longer ready.
+// service is the client Service: one address for the ready pods. A connection stays with its pod,
+// even if the pod is no longer ready.
 type service struct {
 	listener net.Listener
 
@@ -57,7 +57,7 @@ func (s *service) connect(from net.Conn) {
 	}
 	s.mu.Unlock()
 	if to == "" {
-		return // as if nobody listened
+		return // as without a listener
 	}
 	pod, err := net.Dial("tcp", to)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *service) connect(from net.Conn) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = io.Copy(pod, from) // either side may end it
+		_, _ = io.Copy(pod, from) // either side may close
 		_ = pod.Close()
 	}()
 	_, _ = io.Copy(from, pod)
@@ -78,7 +78,7 @@ func (s *service) connect(from net.Conn) {
 	<-done
 }
 
-// set says which pods are behind it.
+// set sets its pods.
 func (s *service) set(endpoints []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,38 +20,38 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// What deploy/k8s says.
+// The settings of deploy/k8s.
 const (
 	drainTimeout = 45 * time.Second
 	gracePeriod  = 75 * time.Second
 	headless     = "shardwatch-nodes"
 )
 
-// pace is what takes time in Kubernetes and is shorter in a short test.
+// pace has the times of Kubernetes, which a short test reduces.
 type pace struct {
 	preStop  time.Duration
-	minReady time.Duration // a pod is available when it was ready for so long
+	minReady time.Duration // a pod is available after it was ready for this long
 }
 
-// patience bounds what must happen. It is no promise: a test that hangs ends.
+// patience bounds each wait for a required event. It is no promise: it ends a test that hangs.
 const patience = 2 * time.Minute
 
-// statefulSet does with processes what the StatefulSet's controller and the kubelets
-// do with pods. Its methods belong to one goroutine.
+// statefulSet acts on processes as the StatefulSet's controller and the kubelets act on pods. Its
+// methods belong to one goroutine.
 type statefulSet struct {
 	t       *testing.T
 	network *network
 	service *service
 	etcd    string // its endpoint
-	dir     string // of volumes and logs, by the pods' names
-	image   string // the program that new pods run
+	dir     string // of volumes and logs, by pod name
+	image   string // the program of new pods
 	pace    pace
 
 	mu   sync.Mutex
 	pods map[int]*pod // guarded by mu; by ordinal
 }
 
-// pod is one life of a pod.
+// pod is one instance of a pod.
 type pod struct {
 	name  string
 	image string
@@ -65,11 +65,10 @@ type pod struct {
 
 func podName(ordinal int) string { return "shardwatch-" + strconv.Itoa(ordinal) }
 
-// volume is what stays when a pod goes.
+// volume is the data that outlives a pod.
 func (s *statefulSet) volume(ordinal int) string { return filepath.Join(s.dir, podName(ordinal)) }
 
-// create starts the pod of an ordinal: its name, its volume, and an address that is
-// new.
+// create starts the pod of an ordinal with its name, its volume and a new address.
 func (s *statefulSet) create(ctx context.Context, ordinal int) error {
 	h, err := s.network.newHost(ctx)
 	if err != nil {
@@ -98,7 +97,7 @@ func (s *statefulSet) create(ctx context.Context, ordinal int) error {
 		p.proc = cmd.Process
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // its log says how it ended
+			_ = cmd.Wait() // its log has the reason
 			close(p.ended)
 		}
 	}()
@@ -113,8 +112,7 @@ func (s *statefulSet) create(ctx context.Context, ordinal int) error {
 	return nil
 }
 
-// publish tells the two Services where the pods are: the headless one has all of
-// them, the clients' those that are ready.
+// publish updates the two Services: the headless one has all pods, the clients' one the ready pods.
 func (s *statefulSet) publish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +127,7 @@ func (s *statefulSet) publish() {
 	s.service.set(ready)
 }
 
-// available waits until a pod has been ready for as long as minReadySeconds says.
+// available waits until a pod has been ready for minReadySeconds.
 func (s *statefulSet) available(ctx context.Context, ordinal int) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -187,9 +185,9 @@ func readyz(ctx context.Context, p *pod) error {
 	return nil
 }
 
-// terminate ends a pod as the kubelet does: it is no endpoint any more, preStop
-// sleeps, SIGTERM, and SIGKILL when the grace period is over. The address goes, the
-// volume stays. It fails when the pod had to be killed.
+// terminate ends a pod as the kubelet does: it removes the endpoint, runs preStop's sleep, sends
+// SIGTERM, and SIGKILL after the grace period. The address is released, the volume stays. It fails
+// if the pod had to be killed.
 func (s *statefulSet) terminate(ordinal int) error {
 	p := s.pod(ordinal)
 	s.mu.Lock()
@@ -229,8 +227,8 @@ func (s *statefulSet) gone(ordinal int, p *pod) {
 	s.publish()
 }
 
-// scale creates or ends pods until there are n: all at once, as
-// podManagementPolicy: Parallel has it.
+// scale creates or ends pods until there are n: all at once, as podManagementPolicy: Parallel
+// requires.
 func (s *statefulSet) scale(ctx context.Context, n int) error {
 	have := len(s.pods)
 	var g errgroup.Group
@@ -248,9 +246,8 @@ func (s *statefulSet) scale(ctx context.Context, n int) error {
 	return g.Wait()
 }
 
-// roll gives the pods from the highest ordinal down to the last one, which is what
-// updateStrategy's partition says, another image, or the same: the next one when the
-// one before is available.
+// roll replaces the pods from the highest ordinal down to last, which is updateStrategy's
+// partition, with another image or the same: each when the previous one is available.
 func (s *statefulSet) roll(ctx context.Context, image string, last int) error {
 	s.image = image
 	for i := len(s.pods) - 1; i >= last; i-- {
@@ -261,7 +258,7 @@ func (s *statefulSet) roll(ctx context.Context, image string, last int) error {
 	return nil
 }
 
-// replace ends a pod and starts the next one under its name, somewhere else.
+// replace ends a pod and starts the next one with its name on another host.
 func (s *statefulSet) replace(ctx context.Context, ordinal int) error {
 	if err := s.terminate(ordinal); err != nil {
 		return err
@@ -272,8 +269,8 @@ func (s *statefulSet) replace(ctx context.Context, ordinal int) error {
 	return s.available(ctx, ordinal)
 }
 
-// evict does what `kubectl drain` of a pod's machine does: it asks the
-// PodDisruptionBudget, and replaces the pod.
+// evict acts like `kubectl drain` of a pod's machine: it checks the PodDisruptionBudget, and
+// replaces the pod.
 func (s *statefulSet) evict(ctx context.Context, ordinal int) error {
 	s.mu.Lock()
 	for i, p := range s.pods {
@@ -286,8 +283,7 @@ func (s *statefulSet) evict(ctx context.Context, ordinal int) error {
 	return s.replace(ctx, ordinal)
 }
 
-// lose ends a pod without a word, with the machine that it was on; its volume can be
-// had elsewhere.
+// lose ends a pod without notice, with its machine; its volume is available elsewhere.
 func (s *statefulSet) lose(ctx context.Context, ordinal int) error {
 	p := s.pod(ordinal)
 	_ = p.proc.Kill() // it may have ended
@@ -299,7 +295,7 @@ func (s *statefulSet) lose(ctx context.Context, ordinal int) error {
 	return s.available(ctx, ordinal)
 }
 
-// identities returns what the volumes say who their nodes are.
+// identities returns the node identities in the volumes.
 func (s *statefulSet) identities() map[string]string {
 	s.t.Helper()
 	out := map[string]string{}
@@ -313,7 +309,7 @@ func (s *statefulSet) identities() map[string]string {
 	return out
 }
 
-// stop kills all that is left.
+// stop kills all remaining pods.
 func (s *statefulSet) stop() {
 	for i, p := range s.pods {
 		_ = p.proc.Kill()

@@ -19,25 +19,24 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// A cluster is rolled from the version before this one to this one, and back, while
-// it is watched: nodes of both go on together, and nothing is written that the older
-// ones do not understand. Once all are upgraded and the upgrade is finalized, the older
-// software ends with an error that says so, and the newer one goes on from the same
-// volume.
+// A cluster is upgraded from the previous version to this one, and rolled back, while it is
+// watched: nodes of both versions work together, and write nothing that the older ones do not
+// understand. Once all are upgraded and the upgrade is finalized, the older software ends with an
+// error that explains this, and the newer one continues with the same volume.
 func TestUpgradeAndBack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the version before this one, and rolls three nodes")
 	}
 	before := previous(t)
 	s, c := newStatefulSet(t, before)
-	last := 2 // one pod of three, both ways, shows that two versions go on together
+	last := 2 // one pod of three, both ways, shows that two versions work together
 	if *whole {
 		last = 0
 	}
 	after := this(t)
 	must(t, s.roll(t.Context(), after, last))
 	c.settle("the upgrade")
-	if err := s.finalize(t); last > 0 && err == nil { // an older node that is asked does not know the order
+	if err := s.finalize(t); last > 0 && err == nil { // an older node does not support the command
 		t.Error("finalized with older members")
 	}
 	must(t, s.roll(t.Context(), before, last))
@@ -45,7 +44,7 @@ func TestUpgradeAndBack(t *testing.T) {
 	must(t, s.roll(t.Context(), after, 0))
 	c.settle("the upgrade of all")
 	must(t, s.finalize(t))
-	must(t, s.finalize(t)) // once more does nothing
+	must(t, s.finalize(t)) // repeating it has no effect
 	c.settle("finalizing")
 
 	must(t, s.terminate(2))
@@ -70,7 +69,7 @@ func TestUpgradeAndBack(t *testing.T) {
 	c.settle("the newer software on the same volume")
 }
 
-// finalize makes the newest feature level of the nodes the cluster's own.
+// finalize makes the nodes' newest feature level the cluster's.
 func (s *statefulSet) finalize(t *testing.T) error {
 	t.Helper()
 	api, err := client.New(client.Config{Endpoints: []string{s.network.self + ":7400"}})
@@ -85,9 +84,8 @@ func (s *statefulSet) finalize(t *testing.T) error {
 	return run.Wait(nil)
 }
 
-// previous builds the newest release before this commit, or, before there is one,
-// what was there before the feature level last grew. It skips the test in a clone
-// that does not reach back so far.
+// previous builds the newest release before this commit, or, before the first release, the state
+// before the last increase of the feature level. It skips the test in a clone without that history.
 func previous(t *testing.T) (image string) {
 	t.Helper()
 	commit, why := git(t, "describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^")
@@ -117,8 +115,7 @@ func previous(t *testing.T) (image string) {
 	return image
 }
 
-// lowerLevel returns the commit before the one that raised the feature level to what
-// it is.
+// lowerLevel returns the commit before the last increase of the feature level.
 func lowerLevel(t *testing.T) (commit string, err error) {
 	t.Helper()
 	const file = "internal/shard/codec.go"
@@ -140,7 +137,7 @@ func lowerLevel(t *testing.T) (commit string, err error) {
 	return "", fmt.Errorf("no commit has a feature level below %d", shard.Level)
 }
 
-// levelIn returns the greatest level that the source of package shard names.
+// levelIn returns the greatest level in the source of package shard.
 func levelIn(source string) (greatest int) {
 	for _, m := range regexp.MustCompile(`(?im)^\s*level\w+\s*=\s*(\d+)`).FindAllStringSubmatch(source, -1) {
 		level, _ := strconv.Atoi(m[1]) // it is digits
@@ -149,7 +146,7 @@ func levelIn(source string) (greatest int) {
 	return greatest
 }
 
-// git runs git in this repository and returns what it prints.
+// git runs git in this repository and returns its output.
 func git(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", append([]string{"-c", "safe.directory=*"}, args...)...)

@@ -27,7 +27,7 @@ import (
 	"github.com/shardwatch/shardwatch/test/compat/kubernetes/tier"
 )
 
-// missing is testkit.Missing, which belongs to a module that this one does not need.
+// missing is testkit.Missing, which is in a module that this one does not need.
 func missing(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("COMPAT") != "" {
@@ -74,8 +74,8 @@ type server struct {
 	log   string
 }
 
-// startServer runs a kube-apiserver on some endpoints of etcd's API, with flags
-// beside its usual ones, and returns when it is ready.
+// startServer runs a kube-apiserver on some endpoints of etcd's API, with flags in addition to its
+// usual ones, and returns when it is ready.
 func startServer(t *testing.T, bin string, endpoints []string, flags ...string) *server {
 	t.Helper()
 	dir := t.TempDir()
@@ -123,13 +123,13 @@ func startServer(t *testing.T, bin string, endpoints []string, flags ...string) 
 		err := cmd.Start()
 		begun <- err
 		if err == nil {
-			_ = cmd.Wait() // its log says why
+			_ = cmd.Wait() // its log has the reason
 		}
 	}()
 	if err := <-begun; err != nil {
 		t.Fatal(err)
 	}
-	// It listens on loopback with a certificate that it made a moment ago.
+	// It listens on loopback with a certificate that it has just created.
 	s.http = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}}
 	t.Cleanup(func() {
 		s.http.CloseIdleConnections()
@@ -171,7 +171,7 @@ func (s *server) complaints() string {
 	return strings.Join(lines[max(0, len(lines)-60):], "")
 }
 
-// statusError is an answer that is not a success.
+// statusError is an unsuccessful answer.
 type statusError struct {
 	Code            int
 	Reason, Message string
@@ -179,7 +179,7 @@ type statusError struct {
 
 func (e *statusError) Error() string { return fmt.Sprintf("%d %s: %s", e.Code, e.Reason, e.Message) }
 
-// reasonOf returns why Kubernetes refuses something, or "".
+// reasonOf returns Kubernetes' reason for a refusal, or "".
 func reasonOf(err error) string {
 	if status := (*statusError)(nil); errors.As(err, &status) {
 		return status.Reason
@@ -187,8 +187,8 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// do sends a request and reads the answer into the value of a pointer, or drops
-// it when that is nil.
+// do sends a request and decodes the answer into the value of a pointer, or drops it if that is
+// nil.
 func (s *server) do(ctx context.Context, method, path string, body, into any) error {
 	resp, err := s.send(ctx, method, path, body)
 	if err != nil {
@@ -202,7 +202,7 @@ func (s *server) do(ctx context.Context, method, path string, body, into any) er
 	return json.Unmarshal(answer, into)
 }
 
-// send sends a request. It fails for an answer that is not a success.
+// send sends a request. It fails if the answer is not a success.
 func (s *server) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	content, err := json.Marshal(body)
 	if err != nil {
@@ -230,11 +230,11 @@ func (s *server) send(ctx context.Context, method, path string, body any) (*http
 		return nil, err
 	}
 	status := &statusError{Code: resp.StatusCode, Message: string(text)}
-	_ = json.Unmarshal(text, status) // or it is not from the API, and says what it says
+	_ = json.Unmarshal(text, status) // otherwise it is not from the API, and the text is the message
 	return nil, status
 }
 
-// object is what these tests need of any kind.
+// object has the fields of any kind that these tests need.
 type object struct {
 	APIVersion string            `json:"apiVersion,omitempty"`
 	Kind       string            `json:"kind,omitempty"`
@@ -262,7 +262,7 @@ type list struct {
 	Items []object `json:"items"`
 }
 
-// event is one of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR.
+// event is an event of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR.
 type event struct {
 	Type   string `json:"type"`
 	Object object `json:"object"`
@@ -279,7 +279,7 @@ type watch struct {
 	ended  bool          // guarded by mu
 }
 
-// watch starts a watch. The query has to say watch=1.
+// watch starts a watch. The query must contain watch=1.
 func (s *server) watch(ctx context.Context, path string) (*watch, error) {
 	resp, err := s.send(ctx, http.MethodGet, path, nil)
 	if err != nil {
@@ -309,7 +309,7 @@ func (s *server) watch(ctx context.Context, path string) (*watch, error) {
 	return w, nil
 }
 
-// until waits for an event and returns all up to it.
+// until waits for an event and returns all events up to it.
 func (w *watch) until(ctx context.Context, found func(event) bool) ([]event, error) {
 	for seen := 0; ; {
 		w.mu.Lock()
@@ -331,15 +331,15 @@ func (w *watch) until(ctx context.Context, found func(event) bool) ([]event, err
 	}
 }
 
-// end returns why the watch has ended, or nil.
+// end returns the error that ended the watch, or nil.
 func (w *watch) end() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// metrics returns the sum of every series of a page of metrics that a filter
-// wants, by the series' name with its labels.
+// metrics returns the sum of every series of a page of metrics that a filter accepts, by the
+// series' name with its labels.
 func metrics(ctx context.Context, t *testing.T, s *server, wanted func(series string) bool) map[string]float64 {
 	t.Helper()
 	resp, err := s.send(ctx, http.MethodGet, "/metrics", nil)

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A kube-apiserver takes what deploy/k8s comes to: its own
-// kinds, with every field known and every value valid. Nothing is kept.
+// A kube-apiserver accepts the objects of deploy/k8s: its own kinds, with every field known and
+// every value valid. Nothing is stored.
 func TestManifestsAreTaken(t *testing.T) {
 	s := startServer(t, kubeAPIServer(t), []string{startEtcd(t).url})
 	overlays, err := filepath.Glob("../../../deploy/k8s/overlays/*/kustomization.yaml")
@@ -30,7 +30,7 @@ func TestManifestsAreTaken(t *testing.T) {
 	}
 }
 
-// build returns what kustomize makes of an overlay.
+// build returns kustomize's output for an overlay.
 func build(t *testing.T, overlay string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `"$(tools/pinned kustomize)" build deploy/k8s/overlays/`+overlay)
@@ -42,8 +42,8 @@ func build(t *testing.T, overlay string) string {
 	return string(out)
 }
 
-// taken has the server judge one object. Those of kinds that it does not have itself
-// are left to test/manifests.
+// taken submits one object to the server. It skips kinds that the server does not have, which
+// test/manifests checks.
 func taken(t *testing.T, s *server, document string) {
 	t.Helper()
 	var o object
@@ -55,7 +55,7 @@ func taken(t *testing.T, s *server, document string) {
 		t.Fatal(err)
 	}
 	ctx := context.WithoutCancel(t.Context())
-	if o.Kind == "Namespace" { // those in it need it; two overlays have the same
+	if o.Kind == "Namespace" { // later objects need it; two overlays have the same
 		if err := s.do(ctx, http.MethodPost, "/api/v1/namespaces?fieldValidation=Strict", all, nil); err != nil && reasonOf(err) != "AlreadyExists" {
 			t.Errorf("%s: %v", o.Metadata.Name, err)
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// member is the way to an etcd that can break: to clients, a member that dies.
+// member is a breakable path to an etcd: for clients, a member that dies.
 type member struct {
 	addr, etcd string
 
@@ -32,7 +32,7 @@ func startMembers(t *testing.T, etcd string) (members []mortal, endpoints []stri
 	return members, endpoints
 }
 
-// Start takes connections.
+// Start accepts connections.
 func (m *member) Start() error {
 	l, err := net.Listen("tcp", m.addr)
 	if err != nil {
@@ -59,7 +59,7 @@ func (m *member) Start() error {
 	return nil
 }
 
-// keep remembers a connection, unless the member has died meanwhile.
+// keep records a connection, unless the member has died meanwhile.
 func (m *member) keep(l net.Listener, from, to net.Conn) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,14 +72,14 @@ func (m *member) keep(l net.Listener, from, to net.Conn) bool {
 }
 
 func pass(from, to net.Conn) {
-	_, _ = io.Copy(to, from) // either end may break
+	_, _ = io.Copy(to, from) // either end may close
 	_, _ = from.Close(), to.Close()
 }
 
-// Drain is Kill: a member that is stopped says no more to its clients.
+// Drain is Kill: clients get no message from a stopped member.
 func (m *member) Drain() { m.Kill() }
 
-// Kill breaks all connections and takes no more.
+// Kill breaks all connections and accepts no more.
 func (m *member) Kill() {
 	m.mu.Lock()
 	if m.listener != nil {

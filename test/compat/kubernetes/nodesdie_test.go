@@ -15,8 +15,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// kinds are what is written and watched while nodes die: where the API has it,
-// and the folder of its keys.
+// kinds are the kinds that are written and watched while nodes die, with their path in the API and
+// the prefix of their keys.
 var kinds = []struct{ group, resource string }{
 	{"/api/v1", "configmaps"},
 	{"/api/v1", "secrets"},
@@ -30,27 +30,25 @@ const (
 	between     = 60 // writes of each kind before a node dies, and while it is dead
 )
 
-// change is one as etcd tells it, and as a watch of Kubernetes should.
+// change is a change at etcd, and the expected event of a watch of Kubernetes.
 type change struct {
 	version string
 	deed    string // ADDED, MODIFIED, DELETED
 	name    string
 }
 
-// mortal is what a client is connected to: a cache node, or a member of etcd.
+// mortal is a server of clients: a cache node, or a member of etcd.
 type mortal interface {
 	Kill()
 	Drain()
 	Start() error
 }
 
-// etcdAway is how long there is no etcd: longer than nodes serve what they have
-// as fresh.
+// etcdAway is the duration of etcd's outage: longer than nodes treat their data as fresh.
 const etcdAway = 10 * time.Second
 
-// nodesDie ends one node after the other, and starts it again, and etcd in the
-// end, while objects are written and watched. No watch ends or misses anything,
-// and kube-apiserver lists nothing again.
+// nodesDie ends and restarts one node after the other, and finally etcd, while objects are written
+// and watched. No watch ends or misses events, and kube-apiserver lists nothing again.
 func nodesDie(t *testing.T, s *server, nodes []mortal, ready func(context.Context) error, behind *etcd) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -83,8 +81,7 @@ func nodesDie(t *testing.T, s *server, nodes []mortal, ready func(context.Contex
 		writers[i] = &writer{s: s, path: k.group + "/namespaces/" + ns + "/" + k.resource}
 		g.Go(func() { writers[i].run(writing) })
 	}
-	// all waits until every watch has told of a change that begins now, and then
-	// for many more changes.
+	// all waits until every watch has reported a change made now, and then for many more changes.
 	all := func(mark string) {
 		t.Helper()
 		for i := range kinds {
@@ -118,7 +115,7 @@ func nodesDie(t *testing.T, s *server, nodes []mortal, ready func(context.Contex
 	all("etcd-back")
 	stop()
 	g.Wait()
-	all("end") // nobody writes any more
+	all("end") // the writes have stopped
 
 	after := metrics(ctx, t, s, restarts)
 	for series, value := range after {
@@ -144,18 +141,17 @@ func nodesDie(t *testing.T, s *server, nodes []mortal, ready func(context.Contex
 	}
 }
 
-// restarts are the series of what a cache of kube-apiserver does that has to
-// begin again.
+// restarts are the series of events that make a cache of kube-apiserver start again.
 func restarts(series string) bool {
 	return strings.HasPrefix(series, "apiserver_watch_cache_initializations_total") || strings.HasPrefix(series, "apiserver_terminated_watchers_total")
 }
 
-// requests are those of what it asks etcd, and fails to.
+// requests are the series of its requests to etcd and of their failures.
 func requests(series string) bool {
 	return strings.HasPrefix(series, "etcd_request") && !strings.Contains(series, "duration")
 }
 
-// byOperation adds up what has been added since.
+// byOperation adds up the increases since then.
 func byOperation(now, before map[string]float64) map[string]float64 {
 	sum := map[string]float64{}
 	for series, value := range now {
@@ -169,7 +165,7 @@ func byOperation(now, before map[string]float64) map[string]float64 {
 	return sum
 }
 
-// etcdMetrics are what etcd has counted: reads, and watches now.
+// etcdMetrics are etcd's counts: of reads, and of current watches.
 func etcdMetrics(ctx context.Context, t *testing.T, etcd string) map[string]float64 {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, etcd+"/metrics", http.NoBody)
@@ -211,7 +207,7 @@ type writer struct {
 	path string
 
 	mu     sync.Mutex
-	done   int // writes that were answered as expected; guarded by mu
+	done   int // writes with the expected answer; guarded by mu
 	failed int // others; guarded by mu
 }
 
@@ -235,8 +231,8 @@ func (w *writer) run(ctx context.Context) {
 		default:
 			err = w.do(ctx, http.MethodPatch, name, fmt.Sprintf("%s %d", name, i))
 		}
-		// The answer to an earlier write may be lost: then it is there already,
-		// or not there any more.
+		// The answer to an earlier write may be lost: then the object already exists, or no longer
+		// exists.
 		reason := reasonOf(err)
 		w.mu.Lock()
 		if err == nil || reason == "AlreadyExists" || reason == "NotFound" {
@@ -248,7 +244,7 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// more waits for a number of further writes, or until they have ended.
+// more waits for a number of further writes, or until the writer has ended.
 func (w *writer) more(ctx context.Context, n int) {
 	count := func() int {
 		w.mu.Lock()
@@ -266,7 +262,7 @@ func (w *writer) more(ctx context.Context, n int) {
 	}
 }
 
-// mark creates an object, at whatever number of attempts.
+// mark creates an object, with any number of attempts.
 func (w *writer) mark(ctx context.Context, name string) error {
 	for {
 		err := w.do(ctx, http.MethodPost, "", name)
@@ -285,7 +281,7 @@ func (w *writer) do(ctx context.Context, method, at, value string) error {
 	return w.s.do(ctx, method, strings.TrimSuffix(w.path+"/"+at, "/"), o, nil)
 }
 
-// truth is what etcd itself tells of the keys of a kind.
+// truth is etcd's own changes of the keys of a kind.
 type truth struct {
 	mu      sync.Mutex
 	changes []change      // guarded by mu
@@ -333,7 +329,7 @@ func (u *truth) read(answers clientv3.WatchChan) {
 	}
 }
 
-// until returns all changes up to that of a name.
+// until returns all changes up to the one with a name.
 func (u *truth) until(ctx context.Context, t *testing.T, name string) []change {
 	t.Helper()
 	for {

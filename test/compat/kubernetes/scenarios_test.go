@@ -18,11 +18,11 @@ import (
 	"github.com/shardwatch/shardwatch/test/compat/kubernetes/tier"
 )
 
-// TestKubeAPIServer drives a kube-apiserver before an etcd, and the same one
-// before the tier. It finds the same.
+// TestKubeAPIServer runs the same scenarios on a kube-apiserver in front of an etcd, and in front
+// of the tier. The results are equal.
 func TestKubeAPIServer(t *testing.T) {
 	bin, node := kubeAPIServer(t), cachenode(t)
-	// One etcd for all: the nodes find keys in it and cut them into shards.
+	// Both use one etcd: the nodes find keys in it and cut them into shards.
 	behind := startEtcd(t)
 	var right []string
 	t.Run("etcd", func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestKubeAPIServer(t *testing.T) {
 			}
 		}
 	})
-	// What the death of a member does to a kube-apiserver before etcd, and that
-	// of a node to one before the tier.
+	// The death of a member affects a kube-apiserver in front of etcd like the death of a node
+	// affects one in front of the tier.
 	t.Run("members die", func(t *testing.T) {
 		members, endpoints := startMembers(t, behind.url)
 		nodesDie(t, startServer(t, bin, endpoints), members, func(context.Context) error { return nil }, behind)
@@ -57,10 +57,9 @@ func TestKubeAPIServer(t *testing.T) {
 	})
 }
 
-// progressInterval is how often watches of quiet keys are told how far they
-// are: as kubeadm sets it for etcd. It has to be much shorter than the time from
-// compaction to compaction, or a watch of quiet keys that has to go on elsewhere
-// begins at a revision that is compacted.
+// progressInterval is the interval of progress notifications to idle watches, as kubeadm sets it
+// for etcd. It must be much shorter than the time between compactions, or an idle watch that has to
+// resume elsewhere starts at a compacted revision.
 const progressInterval = 5 * time.Second
 
 func startTier(t *testing.T, program, etcd string, args ...string) *tier.Tier {
@@ -80,7 +79,7 @@ func startTier(t *testing.T, program, etcd string, args ...string) *tier.Tier {
 	return nodes
 }
 
-// etcd is one in this process.
+// etcd is an etcd in this process.
 type etcd struct {
 	url string
 	cfg *embed.Config
@@ -105,7 +104,7 @@ func startEtcd(t *testing.T) *etcd {
 	return e
 }
 
-// start starts it, on the data it has.
+// start starts it with its existing data.
 func (e *etcd) start(t *testing.T) {
 	t.Helper()
 	run, err := embed.StartEtcd(e.cfg)
@@ -130,9 +129,8 @@ func (e *etcd) stop() {
 	}
 }
 
-// scenarios starts kube-apiserver with its caches and without, so that its
-// clients' requests come through as they are, and returns what it answers:
-// what is the same wherever it runs.
+// scenarios starts kube-apiserver with its caches and without, so that its clients' requests reach
+// the server unchanged, and returns the parts of its answers that do not depend on the environment.
 func scenarios(t *testing.T, bin string, endpoints []string) []string {
 	t.Helper()
 	var all []string
@@ -147,8 +145,8 @@ func scenarios(t *testing.T, bin string, endpoints []string) []string {
 	return all
 }
 
-// session is one run of the scenarios. Its names are its own: what earlier ones
-// left in etcd is no concern of it.
+// session is one run of the scenarios. It uses its own names: objects of earlier runs in etcd do
+// not affect it.
 type session struct {
 	t         *testing.T
 	s         *server
@@ -170,21 +168,21 @@ func (x *session) run(caches bool) {
 	x.leases()
 	if caches {
 		x.consistentLists()
-		// None has had to begin again.
+		// No watch has had to start again.
 		x.note("caches: %v", metrics(ctx, x.t, x.s, restarts))
 	} else {
 		x.compaction()
 	}
 }
 
-// note keeps an answer to be compared.
+// note records an answer for comparison.
 func (x *session) note(format string, args ...any) {
 	x.said = append(x.said, fmt.Sprintf(format, args...))
 }
 
 func (x *session) path(resource string) string { return "/api/v1/namespaces/" + x.ns + "/" + resource }
 
-// post, put, remove and list do what must succeed.
+// post, put, remove and list make requests that must succeed.
 func (x *session) post(path string, o any) (stored object) {
 	x.t.Helper()
 	x.must(x.s.do(x.ctx, http.MethodPost, path, o, &stored))
@@ -222,7 +220,7 @@ func (x *session) must(err error) {
 	}
 }
 
-// refused asks what must be refused, and notes how.
+// refused makes a request that must be refused, and records the refusal.
 func (x *session) refused(what, path, query string) {
 	x.t.Helper()
 	err := x.s.do(x.ctx, http.MethodGet, path+"?"+query, nil, nil)
@@ -242,7 +240,7 @@ func named(name, value string) object {
 	return o
 }
 
-// brief shows objects as they are compared.
+// brief formats objects for comparison.
 func brief(objects []object) string {
 	var b strings.Builder
 	for _, o := range objects {
@@ -251,7 +249,7 @@ func brief(objects []object) string {
 	return b.String()
 }
 
-// withoutNumbers drops what differs from run to run.
+// withoutNumbers removes values that differ between runs.
 func withoutNumbers(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' {
@@ -270,7 +268,7 @@ func number(t *testing.T, version string) int64 {
 	return n
 }
 
-// pages lists in pages while the objects change: the pages do not.
+// pages lists in pages while the objects change: the pages do not change.
 func (x *session) pages() {
 	const all, page = 120, 50
 	path := x.path("configmaps")
@@ -302,7 +300,7 @@ func (x *session) pages() {
 			x.post(path, named("page-zzz", "new"))
 		}
 	}
-	// The one that controllers put into every namespace is not: none runs.
+	// The object that controllers put into every namespace is missing: no controller runs.
 	if !slices.Equal(got, want) {
 		x.t.Errorf("pages hold %d objects: %v", len(got), got)
 	}
@@ -313,7 +311,7 @@ func (x *session) pages() {
 	}
 }
 
-// versions reads at revisions: any, this one, not older, and one to come.
+// versions reads at revisions: any, a given one, not older, and a future one.
 func (x *session) versions() {
 	path := x.path("configmaps")
 	first := x.post(path, named("versions", "1")).Metadata.ResourceVersion
@@ -383,7 +381,7 @@ func (x *session) watches() {
 	}
 }
 
-// initialEvents lists by a watch, as client-go's informers do.
+// initialEvents lists by a watch, like client-go's informers.
 func (x *session) initialEvents() {
 	w := x.watch(x.path("configmaps"), "allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
 	events, err := w.until(x.ctx, func(e event) bool {
@@ -398,16 +396,16 @@ func (x *session) initialEvents() {
 	x.note("initial events: %q", seen)
 }
 
-// leases stores an event, which etcd is to drop after an hour.
+// leases stores an event, which etcd must delete after an hour.
 func (x *session) leases() {
 	about := map[string]string{"kind": "ConfigMap", "namespace": x.ns, "name": "versions"}
 	x.post(x.path("events"), map[string]any{"metadata": map[string]string{"name": "leased"}, "involvedObject": about, "reason": "Compat"})
 	x.note("events: %s", brief(x.list(x.path("events"), "").Items))
 }
 
-// consistentLists reads a resource that nobody changes while another one is
-// changed. kube-apiserver answers from its cache once etcd has told it that the
-// cache is as new as that change, for which it asks on the watch.
+// consistentLists reads an unchanged resource while another one changes. kube-apiserver answers
+// from its cache once etcd has confirmed that the cache is as new as that change, which it requests
+// on the watch.
 func (x *session) consistentLists() {
 	const reads = 20
 	count := func(series string) bool {
@@ -435,7 +433,7 @@ func (x *session) consistentLists() {
 	}
 }
 
-// compaction asks for what etcd has forgotten.
+// compaction reads revisions that etcd has compacted.
 func (x *session) compaction() {
 	cli, err := clientv3.New(clientv3.Config{Endpoints: x.endpoints, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
 	x.must(err)

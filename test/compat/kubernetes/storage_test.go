@@ -19,7 +19,7 @@ import (
 // apiserver is the module whose tests are run, at the version in go.mod.
 const apiserver = "k8s.io/apiserver"
 
-// suites are those of its packages whose tests need an etcd.
+// suites are the packages whose tests need an etcd.
 var suites = []string{
 	"pkg/storage/etcd3",
 	"pkg/storage/cacher",
@@ -28,8 +28,8 @@ var suites = []string{
 	"pkg/reconcilers",
 }
 
-// targets are what the suites are run against, with the arguments of the nodes;
-// the first, a plain etcd, says what is right.
+// targets are the servers under test, with the arguments of the nodes; the first, a plain etcd,
+// defines the expected verdicts.
 var targets = []struct {
 	name string
 	tier bool
@@ -37,15 +37,15 @@ var targets = []struct {
 }{
 	{name: "etcd"},
 	{name: "tier", tier: true},
-	// Two of three nodes have nothing and ask the third.
+	// Two of three nodes have no shards and forward to the third.
 	{name: "relayed", tier: true, args: "--replicas 1"},
 }
 
-// known are tests with another verdict than against an etcd, and why.
+// known are tests with a different verdict than with an etcd, and the reasons.
 var known = map[string]string{}
 
-// TestStorage runs the storage tests of kube-apiserver, as they are, against an
-// etcd and against the tier. Each must have the same verdict.
+// TestStorage runs the unchanged storage tests of kube-apiserver against an etcd and against the
+// tier. Each must have the same verdict.
 func TestStorage(t *testing.T) {
 	node := cachenode(t)
 	work := withOurServer(t)
@@ -83,7 +83,7 @@ func TestStorage(t *testing.T) {
 	}
 }
 
-// compare fails for each test with another verdict than it has against an etcd.
+// compare fails for each test with a different verdict than with an etcd.
 func compare(t *testing.T, target string, right, got map[string]verdict) {
 	t.Helper()
 	all := maps.Clone(right)
@@ -101,23 +101,21 @@ func compare(t *testing.T, target string, right, got map[string]verdict) {
 	}
 }
 
-// suite is the tests of a package, built.
+// suite is the built tests of a package.
 type suite struct {
 	bin, dir string
 	env      []string
 	only     string // a pattern of names, or "" for all
 }
 
-// verdict is what a test came to: pass, fail or skip, or nothing when it was
-// not reached.
+// verdict is the result of a test: pass, fail or skip, or empty if it did not run.
 type verdict struct {
 	action string
-	output string // the first of it
+	output string // the beginning of it
 }
 
-// again gives the tests that failed more tries, alone, and takes what they come
-// to in the last. Many give a watch 150 ms, which is too short even for an etcd
-// when the machine is busy.
+// again repeats the failed tests, alone, and keeps the last result of each. Many give a watch 150
+// ms, which is too short even for an etcd on a busy machine.
 func (s suite) again(t *testing.T, all map[string]verdict) {
 	t.Helper()
 	const tries = 3
@@ -133,7 +131,7 @@ func (s suite) again(t *testing.T, all map[string]verdict) {
 	}
 }
 
-// verdicts runs the tests that a pattern names and returns what each came to.
+// verdicts runs the tests that match a pattern and returns the result of each.
 func (s suite) verdicts(t *testing.T, pattern string) map[string]verdict {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "tool", "test2json", s.bin, "-test.v=test2json", "-test.timeout=40m", "-test.run="+pattern)
@@ -160,7 +158,7 @@ func (s suite) verdicts(t *testing.T, pattern string) map[string]verdict {
 			text := output[e.Test] + e.Output
 			output[e.Test] = text[:min(len(text), kept)]
 		case "pass", "fail", "skip":
-			if e.Test != "" { // and not all of them
+			if e.Test != "" { // not a package's event
 				found[e.Test] = verdict{e.Action, output[e.Test]}
 			}
 		}
@@ -171,9 +169,9 @@ func (s suite) verdicts(t *testing.T, pattern string) map[string]verdict {
 	return found
 }
 
-// withOurServer returns a go.work of this module and a copy of k8s.io/apiserver
-// in the user's cache, in which one package is ours: the one that gives tests
-// their etcd. The tests themselves are untouched.
+// withOurServer returns a go.work of this module and a copy of k8s.io/apiserver in the user's cache
+// with one replaced package: the one that starts etcd for tests. The tests themselves are
+// unchanged.
 func withOurServer(t *testing.T) (work string) {
 	t.Helper()
 	var module struct{ Dir, Version string }
@@ -181,12 +179,12 @@ func withOurServer(t *testing.T) (work string) {
 	if err := json.Unmarshal(goCommand(t, ".", "list", "-m", "-json", apiserver), &module); err != nil {
 		t.Fatal(err)
 	}
-	// Its path stays the same, for the sake of go's build cache.
+	// Its path stays the same for go's build cache.
 	dir := install(t, "apiserver-"+module.Version, func(dir string) error {
 		return os.CopyFS(filepath.Join(dir, apiserver), os.DirFS(module.Dir))
 	})
 	theirs := filepath.Join(dir, apiserver, "pkg/storage/etcd3/testserver/test_server.go")
-	if _, err := os.Stat(theirs); err != nil { // then it is another file that has to be replaced
+	if _, err := os.Stat(theirs); err != nil { // otherwise another file has to be replaced
 		t.Fatal(err)
 	}
 	server, err := os.ReadFile("testdata/testserver/test_server.go")
@@ -208,8 +206,8 @@ func withOurServer(t *testing.T) (work string) {
 	return work
 }
 
-// install returns a directory of the user's cache, filled by fill when it is
-// new. It appears by a rename: it is whole, or not there.
+// install returns a directory of the user's cache; fill fills a new one. It appears by a rename, so
+// it is complete or absent.
 func install(t *testing.T, name string, fill func(dir string) error) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -233,14 +231,14 @@ func install(t *testing.T, name string, fill func(dir string) error) string {
 		t.Fatal(err)
 	}
 	if err := os.Rename(part, dir); err != nil {
-		if _, there := os.Stat(dir); there != nil { // and not by another run
+		if _, there := os.Stat(dir); there != nil { // and no other run created it
 			t.Fatal(err)
 		}
 	}
 	return dir
 }
 
-// cachenode builds the program of the nodes.
+// cachenode builds the nodes' program.
 func cachenode(t *testing.T) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "cachenode")
@@ -248,7 +246,7 @@ func cachenode(t *testing.T) string {
 	return bin
 }
 
-// goCommand runs the go command in a directory and returns what it prints.
+// goCommand runs the go command in a directory and returns its output.
 func goCommand(t *testing.T, dir string, args ...string) []byte {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "go", args...)

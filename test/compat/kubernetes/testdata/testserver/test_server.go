@@ -1,7 +1,6 @@
-// Package testserver takes the place of k8s.io/apiserver's package of this
-// name, which gives its storage tests their etcd. This one puts a tier of cache
-// nodes before that etcd where SHARDWATCH_TIER names their program, and hands
-// out a client of the tier.
+// Package testserver replaces k8s.io/apiserver's package of this name, which starts etcd for its
+// storage tests. This one puts a tier of cache nodes in front of that etcd if SHARDWATCH_TIER names
+// their program, and returns a client of the tier.
 package testserver
 
 import (
@@ -26,8 +25,8 @@ import (
 
 const startLimit = time.Minute
 
-// NewTestConfig returns the configuration of an etcd that a test may change
-// before it gives it to RunEtcd.
+// NewTestConfig returns the configuration of an etcd, which a test may change before it passes it
+// to RunEtcd.
 func NewTestConfig(t testing.TB) *embed.Config {
 	t.Helper()
 	cfg := embed.NewConfig()
@@ -41,8 +40,8 @@ func NewTestConfig(t testing.TB) *embed.Config {
 	return cfg
 }
 
-// RunEtcd runs an etcd, and the tier before it, until the test ends, and
-// returns a client that records its reads.
+// RunEtcd runs an etcd, and the tier in front of it, until the test ends, and returns a client that
+// records its reads.
 func RunEtcd(t testing.TB, cfg *embed.Config) *kubernetes.Client {
 	t.Helper()
 	if cfg == nil {
@@ -68,8 +67,7 @@ func RunEtcd(t testing.TB, cfg *embed.Config) *kubernetes.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It is not closed: the stores of tests have gone on with it in goroutines
-	// of theirs that outlive the test.
+	// It is not closed: stores of tests use it in goroutines that outlive the test.
 	client, err := kubernetes.New(clientv3.Config{Endpoints: endpoints, TLS: tls, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +78,7 @@ func RunEtcd(t testing.TB, cfg *embed.Config) *kubernetes.Client {
 	return client
 }
 
-// runTier runs cache nodes with what the test wants of its etcd.
+// runTier runs cache nodes with the test's settings for its etcd.
 func runTier(t testing.TB, program string, etcd *embed.Config) (endpoints []string) {
 	t.Helper()
 	args := strings.Fields(os.Getenv("SHARDWATCH_TIER_ARGS"))
@@ -108,7 +106,7 @@ func runTier(t testing.TB, program string, etcd *embed.Config) (endpoints []stri
 	return nodes.Endpoints(at.Scheme)
 }
 
-// logger hides all but errors.
+// logger hides all messages but errors.
 func logger(t testing.TB, name string) *zap.Logger {
 	return zaptest.NewLogger(t, zaptest.Level(zapcore.ErrorLevel)).Named(name)
 }
@@ -119,6 +117,6 @@ func freeURL(t testing.TB) url.URL {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// By name, as certificates of tests have it.
+	// By name, as in the certificates of tests.
 	return url.URL{Scheme: "http", Host: strings.Replace(addrs[0], "127.0.0.1", "localhost", 1)}
 }
