@@ -23,12 +23,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// pipes is a listener in memory: in a bubble of synctest, goroutines that wait for a socket
-// would hold the time.
+// pipes is an in-memory listener: in a bubble of synctest, goroutines that wait for a socket would
+// stop the time.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
-	refuse atomic.Int32 // how many connections are refused next
+	refuse atomic.Int32 // number of connections to refuse next
 }
 
 func (p *pipes) Accept() (net.Conn, error) {
@@ -60,10 +60,10 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// answer writes what an apiserver answers to a watch.
+// answer writes an apiserver's answer to a watch.
 type answer func(w http.ResponseWriter)
 
-// failing is a failed request.
+// failing answers with a failure.
 func failing(code int, reason metav1.StatusReason, headers ...string) answer {
 	return func(w http.ResponseWriter) {
 		w.Header().Set("Content-Type", "application/json")
@@ -71,7 +71,7 @@ func failing(code int, reason metav1.StatusReason, headers ...string) answer {
 			w.Header().Set(headers[i], headers[i+1])
 		}
 		w.WriteHeader(code)
-		_ = json.NewEncoder(w).Encode(failure(code, reason)) // the client may be gone
+		_ = json.NewEncoder(w).Encode(failure(code, reason)) // the client may have left
 	}
 }
 
@@ -79,16 +79,16 @@ func failure(code int, reason metav1.StatusReason) *metav1.Status {
 	return &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason}
 }
 
-// stream is an open watch with events, which is closed after a time.
+// stream is an open watch with events, which closes after a period.
 func stream(open time.Duration, events ...metav1.WatchEvent) answer {
 	return func(w http.ResponseWriter) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusOK)
 		for _, e := range events {
-			_ = json.NewEncoder(w).Encode(e) // the client may be gone
+			_ = json.NewEncoder(w).Encode(e) // the client may have left
 		}
 		_ = http.NewResponseController(w).Flush()
-		time.Sleep(open) // of the bubble
+		time.Sleep(open) // fake time of the bubble
 	}
 }
 
@@ -101,13 +101,13 @@ func versioned(name, version string, annotations map[string]string) *corev1.Conf
 	return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version, Annotations: annotations}}
 }
 
-// script answers a reflector's requests: the state at version 10, an event at version 11, the
-// end of that watch, and then the tested answer.
+// script answers a reflector's requests: the state at version 10, an event at version 11, the end
+// of that watch, and then the tested answer.
 type script struct {
 	pipes
 	tested answer // nil: the connection is refused
 	steps  atomic.Int32
-	next   chan string // what the reflector sends after the tested answer
+	next   chan string // the reflector's requests after the tested answer
 }
 
 func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -117,7 +117,7 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		step = s.steps.Add(1) - 1
 	}
 	changed := event("ADDED", versioned("b", "11", nil))
-	w.Header().Set("Connection", "close") // each request has a connection of its own
+	w.Header().Set("Connection", "close") // each request uses a new connection
 	switch {
 	case step == 1 && streams:
 		s.refuse.Store(s.refusals())
@@ -125,7 +125,7 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		stream(2*time.Second, event("ADDED", versioned("a", "9", nil)), end, changed)(w)
 	case step == 1:
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(&corev1.ConfigMapList{ // the client may be gone
+		_ = json.NewEncoder(w).Encode(&corev1.ConfigMapList{ // the client may have left
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}, ListMeta: metav1.ListMeta{ResourceVersion: "10"},
 			Items: []corev1.ConfigMap{*versioned("a", "9", nil)},
 		})
@@ -157,11 +157,11 @@ func (s *script) refusals() int32 {
 // inPages is a ListerWatcher without streaming lists.
 type inPages struct{ *cache.ListWatch }
 
-// IsWatchListSemanticsUnSupported is how client-go asks for that.
+// IsWatchListSemanticsUnSupported is client-go's check for that.
 func (inPages) IsWatchListSemanticsUnSupported() bool { return true }
 
-// requestAfter returns a reflector's next request after an answer to its watch: "watch 11" if
-// it resumes, "list" if it lists again.
+// requestAfter returns a reflector's next request after an answer to its watch: "watch 11" if it
+// resumes, "list" if it lists again.
 func requestAfter(t *testing.T, streaming bool, tested answer) (next string) {
 	t.Helper()
 	s := &script{pipes: pipes{conns: make(chan net.Conn), closed: make(chan struct{})}, tested: tested, next: make(chan string, 1)}
@@ -191,9 +191,9 @@ func requestAfter(t *testing.T, streaming bool, tested answer) (next string) {
 	return next
 }
 
-// TestAnswersThatMakeAReflectorList records what the reflector of client-go does with each
-// answer to its watch. The node's answers rely on it (internal/kube/api): if this test fails
-// with a new client-go, its rules and docs/kubernetes.md have to change, too.
+// TestAnswersThatMakeAReflectorList records client-go's reaction to each answer to a reflector's
+// watch. The node's answers rely on it (internal/kube/api): if this test fails with a new
+// client-go, its rules and docs/kubernetes.md have to change, too.
 func TestAnswersThatMakeAReflectorList(t *testing.T) {
 	const resumes, lists = "watch 11", "list"
 	bookmark := event("BOOKMARK", versioned("", "11", nil))

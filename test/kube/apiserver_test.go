@@ -34,7 +34,8 @@ import (
 
 var apiserverVersion = flag.String("apiserver", "1.36", "version of kube-apiserver in the tests: 1.36 or 1.37")
 
-// apiserverModule returns the folder of the module that kube-apiserver and kubectl are built from.
+// apiserverModule returns the directory of the module from which kube-apiserver and kubectl are
+// built.
 func apiserverModule(t *testing.T) string {
 	t.Helper()
 	from, ok := map[string]string{
@@ -47,7 +48,7 @@ func apiserverModule(t *testing.T) string {
 	return from
 }
 
-// kubernetesProgram returns the path of kube-apiserver or kubectl, of the version of -apiserver.
+// kubernetesProgram returns the path of kube-apiserver or kubectl, in the version of -apiserver.
 func kubernetesProgram(t *testing.T, program string) string {
 	t.Helper()
 	return builtOnce(t, apiserverModule(t), program, func(version string) []string {
@@ -57,9 +58,8 @@ func kubernetesProgram(t *testing.T, program string) string {
 
 const kubernetesModule = "k8s.io/kubernetes"
 
-// builtOnce returns the path of a program that the go command builds from a module that needs
-// Kubernetes', with arguments for the version of that. It is not built for short tests, which
-// are skipped then.
+// builtOnce returns the path of a program that the go command builds from a module with Kubernetes'
+// dependencies, with arguments for their version. Short tests do not build it, and skip.
 func builtOnce(t *testing.T, from, program string, args func(version string) []string) string {
 	t.Helper()
 	goCommand := func(args ...string) string {
@@ -93,8 +93,8 @@ func builtOnce(t *testing.T, from, program string, args func(version string) []s
 	return bin
 }
 
-// goOutput returns what the go command prints in a directory. Its error ends with what the
-// command complained about.
+// goOutput returns the output of the go command in a directory. Its error ends with the command's
+// own errors.
 func goOutput(dir string, args ...string) (string, error) {
 	var complaints bytes.Buffer
 	cmd := exec.Command("go", args...)
@@ -107,14 +107,15 @@ func goOutput(dir string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// A test without a program that cannot be built says why.
+// A test skips with the reason why its program cannot be built.
 func TestBuildThatFailsSaysWhy(t *testing.T) {
 	if _, err := goOutput(".", "build", "./testdata/none"); err == nil || !strings.Contains(err.Error(), "testdata/none: directory not found") {
 		t.Errorf("%v", err)
 	}
 }
 
-// fillOnce makes a folder that is complete or absent: fill fills another one, which is renamed.
+// fillOnce creates a directory that is complete or absent: fill fills a temporary one, which is
+// renamed.
 func fillOnce(t *testing.T, dir string, fill func(part string)) {
 	t.Helper()
 	parent := filepath.Dir(dir)
@@ -128,14 +129,14 @@ func fillOnce(t *testing.T, dir string, fill func(part string)) {
 	defer os.RemoveAll(part)
 	fill(part)
 	if err := os.Rename(part, dir); err != nil {
-		if _, absent := os.Stat(dir); absent != nil { // another run did not make it either
+		if _, absent := os.Stat(dir); absent != nil { // no other run created it either
 			t.Fatal(err)
 		}
 	}
 }
 
-// The first program that is built for a user finds no cache; of two runs that build the same
-// program, the second finds the folder of the first.
+// The first build for a user has no cache; if two runs build the same program, the second finds the
+// directory of the first.
 func TestProgramIsBuiltIntoANewCache(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache", "shardwatch", "program-1")
 	write := func(dir, text string) {
@@ -155,7 +156,7 @@ func TestProgramIsBuiltIntoANewCache(t *testing.T) {
 	}
 }
 
-// cluster is an etcd and what its apiservers share.
+// cluster is an etcd and the shared files of its apiservers.
 type cluster struct {
 	etcd   *etcdtest.Process
 	bin    string
@@ -184,8 +185,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// transport returns a transport that trusts the cluster's CA, with client
-// certificates.
+// transport returns a transport that trusts the cluster's CA, with client certificates.
 func (c *cluster) transport(t *testing.T, certs ...certtest.Leaf) *http.Transport {
 	t.Helper()
 	secure := &tls.Config{RootCAs: certtest.Pool(c.ca)}
@@ -221,7 +221,7 @@ func (c *cluster) compact(ctx context.Context, t *testing.T) {
 	}
 }
 
-// apiserver is a kube-apiserver that keeps its port when it is started again.
+// apiserver is a kube-apiserver that keeps its port across restarts.
 type apiserver struct {
 	c     *cluster
 	port  string
@@ -230,7 +230,7 @@ type apiserver struct {
 
 	mu      sync.Mutex
 	process *proc.Process   // guarded by mu; nil: killed
-	lives   []*proc.Process // guarded by mu; all that have been started
+	lives   []*proc.Process // guarded by mu; all processes so far
 }
 
 // apiserver returns a kube-apiserver that runs until the test ends.
@@ -306,7 +306,7 @@ func (a *apiserver) kill() {
 	}
 }
 
-// drain ends the apiserver as a rolling restart does.
+// drain ends the apiserver like a rolling restart.
 func (a *apiserver) drain() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -316,7 +316,7 @@ func (a *apiserver) drain() {
 	}
 }
 
-// cpu returns the CPU time of all its lives.
+// cpu returns the CPU time of all its processes.
 func (a *apiserver) cpu(t *testing.T) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -336,7 +336,7 @@ func used(t *testing.T, all []*proc.Process) (sum time.Duration) {
 	return sum
 }
 
-// clients returns a client of an API at a URL that the cluster's token opens.
+// clients returns a client with the cluster's token for an API at a URL.
 func (c *cluster) clients(t *testing.T, url string, change func(*rest.Config)) *kubernetes.Clientset {
 	t.Helper()
 	cfg := &rest.Config{Host: url, BearerToken: c.token, TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.PEM}, QPS: -1}

@@ -21,7 +21,8 @@ import (
 // cachectlBinary builds cachectl, once.
 var cachectlBinary = sync.OnceValues(func() (string, error) { return build("cachectl") })
 
-// overlayStatus and overlayResources are what the tests read of cachectl kube status and kube resources.
+// overlayStatus and overlayResources are the tested parts of the output of cachectl kube status and kube
+// resources.
 type (
 	overlayStatus struct {
 		Nodes []struct {
@@ -52,7 +53,7 @@ type (
 )
 
 // overlayCachectl returns a function that runs cachectl kube with a certificate of the clients' CA, as
-// docs/cachectl.md has it, and reads the document that it prints. It returns the standard error.
+// in docs/cachectl.md, and decodes its document. It returns the standard error.
 func overlayCachectl(ctx context.Context, t *testing.T, ca *certtest.CA) func(document any, args ...string) (string, error) {
 	t.Helper()
 	bin, err := cachectlBinary()
@@ -74,8 +75,8 @@ func overlayCachectl(ctx context.Context, t *testing.T, ca *certtest.CA) func(do
 	}
 }
 
-// overlayShown compares what cachectl shows of the nodes of the overlay with the apiserver and the watches of
-// config maps.
+// overlayShown compares cachectl's output about the nodes of the overlay with the apiserver and the watches
+// of config maps.
 func overlayShown(ctx context.Context, t *testing.T, nodes []*node, ca *certtest.CA, apiserver string, set *kubernetes.Clientset, watches int) {
 	t.Helper()
 	cachectl := overlayCachectl(ctx, t, ca)
@@ -127,7 +128,7 @@ func overlayShown(ctx context.Context, t *testing.T, nodes []*node, ca *certtest
 		}
 		return nil
 	})
-	// What docs/cachectl.md has for a forwarded port; and without a certificate.
+	// The example of docs/cachectl.md for a forwarded port; and without a certificate.
 	status = overlayStatus{}
 	if text, err := cachectl(&status, "status", "--local", "--http", one); err != nil || len(status.Nodes) != 1 {
 		t.Errorf("%v: %s%+v", err, text, status)
@@ -137,7 +138,7 @@ func overlayShown(ctx context.Context, t *testing.T, nodes []*node, ca *certtest
 	}
 }
 
-// overlaySilent has cachectl ask a node that was killed, and another one.
+// overlaySilent runs cachectl for a killed node and another one.
 func overlaySilent(ctx context.Context, t *testing.T, gone, other *node, ca *certtest.CA) {
 	t.Helper()
 	var status overlayStatus

@@ -24,27 +24,27 @@ import (
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
 )
 
-// store is a storage.Interface, as apiservers have it, of a custom resource: writes go to an
-// apiserver, reads and watches to a node. The tests that Kubernetes has for its stores run on it.
+// store is a storage.Interface, as in apiservers, of a custom resource: writes go to an apiserver,
+// reads and watches to a node. It runs Kubernetes' tests of its stores.
 type store struct {
-	storage.Interface // panics in what no test needs
+	storage.Interface // panics in methods that no test needs
 
 	c           *cluster
 	direct, url string // of the apiserver, and of the node
 	path        string // of the resource's group and version
 	apiVersion  string
 	cluster     bool   // the resource has no namespaces
-	first       string // its version when it was new
+	first       string // its version when it was created
 	scheme      *runtime.Scheme
-	// bookmarks: a watch has the bookmark with which the node's watches begin, or go on after their
-	// initial events, and which those of an apiserver have not.
+	// bookmarks: a watch includes the bookmark with which the node's watches start, or continue
+	// after their initial events. Watches of an apiserver do not have these.
 	bookmarks bool
 
 	mu         sync.Mutex
-	namespaces map[string]bool // guarded by mu; that exist
+	namespaces map[string]bool // guarded by mu; existing namespaces
 }
 
-// newStore makes a custom resource, and returns a store of it.
+// newStore creates a custom resource, and returns a store of it.
 func newStore(ctx context.Context, t *testing.T, c *cluster, direct, url, group string, clusterScoped bool) *store {
 	t.Helper()
 	s := &store{
@@ -73,7 +73,7 @@ func newStore(ctx context.Context, t *testing.T, c *cluster, direct, url, group 
 	return s
 }
 
-// open sends a request, and returns the answer if it is none of a failure.
+// open sends a request, and returns the answer unless it is a failure.
 func (s *store) open(ctx context.Context, method, url string, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *store) do(ctx context.Context, method, url string, body []byte, out any
 	return err
 }
 
-// at returns the path of a key, "/pods[/NAMESPACE][/NAME]".
+// at returns the path for a key, "/pods[/NAMESPACE][/NAME]".
 func (s *store) at(key string, recursive bool) (collection, namespace, name string) {
 	parts := strings.FieldsFunc(key, func(r rune) bool { return r == '/' })[1:]
 	if !s.cluster && len(parts) > 0 {
@@ -128,7 +128,7 @@ func (s *store) at(key string, recursive bool) (collection, namespace, name stri
 	return collection, namespace, name
 }
 
-// encode returns a pod as the apiserver takes it.
+// encode returns a pod in the apiserver's format.
 func (s *store) encode(obj runtime.Object, name, namespace string, was *examplev1.Pod) ([]byte, error) {
 	var p examplev1.Pod
 	if err := s.scheme.Convert(obj, &p, nil); err != nil {
@@ -141,7 +141,7 @@ func (s *store) encode(obj runtime.Object, name, namespace string, was *examplev
 	return json.Marshal(&p)
 }
 
-// decode converts a pod as an apiserver sends it, without the fields that a store does not set.
+// decode converts an apiserver's pod, without the fields that a store does not set.
 func (s *store) decode(p *examplev1.Pod, out runtime.Object) error {
 	p.TypeMeta, p.ManagedFields, p.UID, p.CreationTimestamp, p.Generation = metav1.TypeMeta{}, nil, "", metav1.Time{}, 0
 	fresh := &example.Pod{}
@@ -152,7 +152,7 @@ func (s *store) decode(p *examplev1.Pod, out runtime.Object) error {
 	return nil
 }
 
-// write creates a pod, or replaces one.
+// write creates or replaces a pod.
 func (s *store) write(ctx context.Context, key string, obj, out runtime.Object, was *examplev1.Pod) error {
 	collection, namespace, name := s.at(key, false)
 	s.mu.Lock()
@@ -195,7 +195,8 @@ func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object,
 	return err
 }
 
-// Delete implements storage.Interface. The object at its end is that of a watch at the apiserver.
+// Delete implements storage.Interface. It returns the object's last state from a watch at the
+// apiserver.
 func (s *store) Delete(ctx context.Context, key string, out runtime.Object, _ *storage.Preconditions, _ storage.ValidateObjectFunc, _ runtime.Object, _ storage.DeleteOptions) error {
 	collection, _, name := s.at(key, false)
 	var was examplev1.Pod
@@ -239,7 +240,7 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 				return err
 			}
 		}
-		version, _ := strconv.ParseUint(old.ResourceVersion, 10, 64) // "": there is none
+		version, _ := strconv.ParseUint(old.ResourceVersion, 10, 64) // "": none
 		obj, _, err := try(old, storage.ResponseMeta{ResourceVersion: version})
 		if err != nil {
 			return err
@@ -253,7 +254,7 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 // Get implements storage.Interface.
 func (s *store) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
 	collection, namespace, name := s.at(key, false)
-	if name == "" { // no key of an object
+	if name == "" { // not the key of an object
 		collection, _, name = s.at("/pods/default/"+namespace, false)
 	}
 	var p examplev1.Pod
@@ -292,7 +293,7 @@ func (s *store) query(name string, opts *storage.ListOptions) url.Values {
 	set("continue", opts.Predicate.Continue)
 	set("resourceVersionMatch", string(opts.ResourceVersionMatch))
 	if set("resourceVersion", opts.ResourceVersion); opts.ResourceVersion == "1" {
-		q.Set("resourceVersion", s.first) // the tests have a store of their own, which begins there
+		q.Set("resourceVersion", s.first) // the tests have a store of their own, which starts there
 	}
 	if opts.Predicate.Limit > 0 {
 		set("limit", strconv.FormatInt(opts.Predicate.Limit, 10))
@@ -345,7 +346,7 @@ type watched struct {
 func (w *watched) Stop()                          { w.stop() }
 func (w *watched) ResultChan() <-chan watch.Event { return w.events }
 
-// watch opens a watch. Its events wait, as those of an apiserver's cache do.
+// watch opens a watch. Its events queue, like those of an apiserver's cache.
 func (s *store) watch(ctx context.Context, url string, q url.Values) (watch.Interface, error) {
 	q.Set("watch", "true")
 	ctx, cancel := context.WithCancel(ctx)
@@ -370,7 +371,7 @@ func (s *store) watch(ctx context.Context, url string, q url.Values) (watch.Inte
 				Object json.RawMessage `json:"object"`
 			}
 			if frames.Decode(&e) != nil {
-				return // it ends
+				return // it has ended
 			}
 			event, err := s.event(e.Type, e.Object)
 			if err != nil {
@@ -381,7 +382,7 @@ func (s *store) watch(ctx context.Context, url string, q url.Values) (watch.Inte
 				case m.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "":
 					begins = m.GetResourceVersion()
 				case m.GetResourceVersion() == begins:
-					begins = "" // the next one is an apiserver's, too
+					begins = "" // the next event is an apiserver's, too
 					continue
 				}
 			}
@@ -425,8 +426,8 @@ func (s *store) ReadinessCheck() error { return nil }
 // RequestWatchProgress implements storage.Interface.
 func (s *store) RequestWatchProgress(context.Context) error { return nil }
 
-// TestStorageConformance runs the tests that Kubernetes has for the stores and caches of its
-// apiservers, with writes at an apiserver, and reads and watches at a node.
+// TestStorageConformance runs Kubernetes' tests of the stores and caches of its apiservers, with
+// writes at an apiserver, and reads and watches at a node.
 func TestStorageConformance(t *testing.T) {
 	ctx := t.Context()
 	c := newCluster(t)
@@ -442,17 +443,17 @@ func TestStorageConformance(t *testing.T) {
 	}
 }
 
-// conformance are the tests of k8s.io/apiserver/pkg/storage/testing for what clients of an API can
-// do. The others need an etcd below the store, transform its values, or write.
+// conformance has the tests of k8s.io/apiserver/pkg/storage/testing for functions available to
+// clients of an API. The others need an etcd below the store, transform its values, or write.
 var conformance = []struct {
 	name string
 	run  func(context.Context, *testing.T, *store)
-	// cluster: the resource has no namespaces. bookmarks: as the store's.
+	// cluster: the resource has no namespaces. bookmarks: as for the store.
 	cluster, bookmarks bool
 }{
 	{name: "Watch", run: plain(storagetesting.RunTestWatch)},
 	{name: "WatchFromZero", run: func(ctx context.Context, t *testing.T, s *store) {
-		storagetesting.RunTestWatchFromZero(ctx, t, s, nil) // a compaction does not take the node's window
+		storagetesting.RunTestWatchFromZero(ctx, t, s, nil) // a compaction does not affect the node's window
 	}},
 	{name: "DeleteTriggerWatch", run: plain(storagetesting.RunTestDeleteTriggerWatch)},
 	{name: "WatchFromNonZero", run: plain(storagetesting.RunTestWatchFromNonZero)},
@@ -494,7 +495,7 @@ func plain(run func(context.Context, *testing.T, storage.Interface)) func(contex
 	return func(ctx context.Context, t *testing.T, s *store) { run(ctx, t, s) }
 }
 
-// increase takes the version of etcd one further, by a write of another resource.
+// increase advances etcd's version by one, by a write to another resource.
 func (s *store) increase(ctx context.Context, t *testing.T) int64 {
 	t.Helper()
 	var made metav1.PartialObjectMetadata

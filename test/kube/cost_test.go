@@ -28,7 +28,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/proc"
 )
 
-// CI has a few watches, to see that all of them get all events; make bench-kube has many.
+// CI runs a few watches and checks that all of them get all events; make bench-kube runs many.
 var (
 	costPods     = flag.Int("cost.pods", 60, "pods of TestCost")
 	costAll      = flag.Int("cost.all", 5, "watches of all pods of TestCost, of each encoding")
@@ -42,12 +42,12 @@ var (
 	costProfiles = flag.String("cost.profiles", "", "folder for CPU profiles of TestCost while events are delivered")
 )
 
-// costSide is what serves the watches of TestCost.
+// costSide is a server of the watches of TestCost.
 type costSide struct {
 	name    string
 	url     string
 	serving func() *proc.Process
-	// page returns a page of the process that serves the watches, which has Go's profiler.
+	// page returns a page of the serving process, which has Go's profiler.
 	page func(ctx context.Context, path string) (string, error)
 	// behind is the apiserver behind a node, or nil.
 	behind func() *proc.Process
@@ -62,10 +62,10 @@ type costRun struct {
 	out   *tabwriter.Writer
 }
 
-// TestCost has the same watches and lists at an apiserver alone, and at a node before
-// another apiserver, while pods are changed through a third one. With -cost.beside nodes of
-// other programs have them, too. It checks that each watch gets its events, and reports CPU time
-// and memory of each side.
+// TestCost runs the same watches and lists at an apiserver alone, and at a node in front of another
+// apiserver, while pods change through a third one. With -cost.beside it also uses nodes of other
+// programs. It checks that each watch gets its events, and reports CPU time and memory of each
+// side.
 func TestCost(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
@@ -98,7 +98,7 @@ func TestCost(t *testing.T) {
 	}
 	fmt.Fprint(r.out, "\n| watches \t| side \t| events \t| CPU \t| of an event, µs \t| CPU of the same writes without watches \t| CPU of the apiserver behind \t| memory of a watch at rest \t|\n")
 	for _, side := range r.sides {
-		// First: its memory is of processes that have served nothing else.
+		// First: its memory must be from processes that have served nothing else.
 		r.watches(ctx, t, side, "of one node's pods", object.Protobuf, *costKubelets, func(i int) string { return "spec.nodeName=" + costNode(i) })
 		r.watches(ctx, t, side, "of all pods, protobuf", object.Protobuf, *costAll, func(int) string { return "" })
 		r.watches(ctx, t, side, "of all pods, JSON", object.JSON, *costAll, func(int) string { return "" })
@@ -129,7 +129,7 @@ func costPod(i int) *corev1.Pod {
 	}
 }
 
-// each calls fn for 0 to n-1, some at a time.
+// each calls fn for 0 to n-1, several concurrently.
 func each(t *testing.T, n int, fn func(i int) error) {
 	t.Helper()
 	var next atomic.Int64
@@ -157,7 +157,7 @@ type watching struct {
 	stop   context.CancelFunc
 }
 
-// open opens watches of pods from a version, each on a connection of its own.
+// open opens watches of pods from a version, each on a separate connection.
 func (r *costRun) open(ctx context.Context, t *testing.T, side costSide, enc object.Encoding, since string, from, to int, selector func(i int) string) *watching {
 	t.Helper()
 	w := &watching{events: make([]atomic.Int64, to-from)}
@@ -187,8 +187,8 @@ func (r *costRun) open(ctx context.Context, t *testing.T, side costSide, enc obj
 	return w
 }
 
-// client returns a client with a connection of its own for one watch, which pings as those of client-go do.
-// The connection ends with the watch: its pings do not count into the next rows.
+// client returns a client with a separate connection for one watch, with client-go's ping settings. The
+// connection ends with the watch, so its pings do not count in later rows.
 func (r *costRun) client() *http.Client {
 	return &http.Client{Transport: net.SetTransportDefaults(&http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: certtest.Pool(r.c.ca)}, DisableKeepAlives: true,
@@ -248,8 +248,8 @@ type footprint struct {
 	live     int64 // of Go's heap and stacks
 }
 
-// footprintOf returns the memory of a process at rest: the least of three readings, each some
-// time after a collection of all garbage. The second collection empties Go's pools.
+// footprintOf returns the memory of an idle process: the minimum of three readings, each some time
+// after a full garbage collection. The second collection empties Go's pools.
 func footprintOf(ctx context.Context, t *testing.T, side costSide) (least footprint) {
 	t.Helper()
 	for i := range 3 {
@@ -257,7 +257,7 @@ func footprintOf(ctx context.Context, t *testing.T, side costSide) (least footpr
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(*costSettle) // Go gives memory back meanwhile
+		time.Sleep(*costSettle) // Go returns memory meanwhile
 		var now footprint
 		if now.resident, err = proc.Memory([]int{side.serving().PID()}); err != nil {
 			t.Fatal(err)
@@ -281,8 +281,8 @@ func footprintOf(ctx context.Context, t *testing.T, side costSide) (least footpr
 	return least
 }
 
-// growth returns the medians of a watch's memory over several steps, in KiB, and the
-// extremes of its resident memory.
+// growth returns the medians of the memory per watch over several steps, in KiB, and the extremes
+// of its resident memory.
 func growth(at []footprint, watches int) string {
 	var resident, live []float64
 	for i := range len(at) - 1 {
@@ -295,10 +295,10 @@ func growth(at []footprint, watches int) string {
 		live[len(live)/2], live[0], live[len(live)-1])
 }
 
-// costSteps is in how many steps watches are opened whose memory is measured.
+// costSteps is the number of steps in which the measured watches are opened.
 const costSteps = 5
 
-// writes changes pods, times as many as the flags say and as often in a second.
+// writes changes pods, with the number and the rate of the flags.
 func (r *costRun) writes(ctx context.Context, t *testing.T, times int) {
 	t.Helper()
 	often := time.NewTicker(time.Second * time.Duration(*costAtOnce) / time.Duration(*costRate*times))
@@ -309,8 +309,8 @@ func (r *costRun) writes(ctx context.Context, t *testing.T, times int) {
 	}
 }
 
-// watches opens watches, and changes pods without and with them. It measures the memory of watches that
-// demand a value of a field.
+// watches opens watches, and changes pods without and with them. It measures the memory of watches with
+// a field selector.
 func (r *costRun) watches(ctx context.Context, t *testing.T, side costSide, name string, enc object.Encoding, many int, selector func(i int) string) {
 	t.Helper()
 	times := 1
@@ -366,8 +366,8 @@ func (r *costRun) watches(ctx context.Context, t *testing.T, side costSide, name
 	}
 }
 
-// profile has the CPU of a side profiled while pods are changed, if the flags say so. The
-// function that it returns waits for the profile's end.
+// profile takes a CPU profile of a side during changes of pods, if the flags request it. The
+// returned function waits for the profile's end.
 func (r *costRun) profile(ctx context.Context, t *testing.T, side costSide, name string) func() {
 	t.Helper()
 	if *costProfiles == "" {
@@ -406,7 +406,7 @@ func (c *cluster) page(ctx context.Context, url string) (string, error) {
 	return string(body), err
 }
 
-// lists lists all pods so often.
+// lists lists all pods several times.
 func (r *costRun) lists(ctx context.Context, t *testing.T, side costSide) {
 	t.Helper()
 	client := &http.Client{Transport: r.c.transport(t)}

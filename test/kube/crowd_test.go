@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/certtest"
 )
 
-// All informers of a cluster may come to a node at the same time, when another one has died. None is
-// cut before its handshake: its reflector would list again.
+// All informers of a cluster may connect to a node at the same time after another one has died. None
+// is cut before its handshake: its reflector would list again.
 func TestNoConnectionIsCutInACrowd(t *testing.T) {
 	c := newCluster(t)
 	a := c.apiserver(t)

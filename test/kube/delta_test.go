@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestDeltaOff watches from a version that has left the windows of two nodes. The one with
-// --kube-delta off answers 410 with the apiserver's reason, the other one sends the difference.
+// TestDeltaOff watches from a version below the windows of two nodes. The one with --kube-delta off
+// answers 410 with the apiserver's reason, the other one sends the difference.
 func TestDeltaOff(t *testing.T) {
 	c := newCluster(t)
 	a := c.apiserver(t)
@@ -19,7 +19,7 @@ func TestDeltaOff(t *testing.T) {
 		nodes[delta] = c.node(t, delta, []string{a.url}, append(c.proxy(t), "--window-time", "1s", "--window-bytes", "1MiB", "--kube-delta", delta, "--kube-preload", "configmaps.v1/json")...)
 	}
 	const path = "/api/v1/namespaces/default/configmaps"
-	large := strings.Repeat("x", 40_000) // more than a 32nd of a window, which leaves it as one
+	large := strings.Repeat("x", 40_000) // more than 1/32 of a window, which evicts it as a whole
 	create := func(name string) string {
 		code, _, answer := c.do(t, http.MethodPost, a.url+path, "", fmt.Sprintf(`{"metadata":{"name":%q},"data":{"large":%q}}`, name, large))
 		if code != http.StatusCreated {
@@ -35,7 +35,7 @@ func TestDeltaOff(t *testing.T) {
 	n := 0
 	watch := func(delta string) (code int, answer string) {
 		n++
-		create(fmt.Sprintf("n-%d", n)) // older events leave the windows
+		create(fmt.Sprintf("n-%d", n)) // older events are evicted from the windows
 		code, _, answer = c.do(t, http.MethodGet, "https://"+nodes[delta].kube+path+"?watch=1&timeoutSeconds=1&resourceVersion="+since, "", "")
 		return code, answer
 	}

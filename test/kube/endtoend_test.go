@@ -19,7 +19,8 @@ import (
 )
 
 // TestEndToEnd runs Kubernetes' own end-to-end tests of watches, chunks and streaming lists at a
-// node that passes writes on. docs/kubernetes.md says which of them cannot run here, and why.
+// node that forwards writes. docs/kubernetes.md lists the ones that cannot run here, with the
+// reasons.
 func TestEndToEnd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes minutes, which CI does not have")
@@ -29,8 +30,8 @@ func TestEndToEnd(t *testing.T) {
 		c := newCluster(t)
 		endToEnd(t, bin, c, c.before(t), 15, `Watchers|API chunking|API Streaming|CustomResourceDefinition Watch`, `\[Slow\]`)
 	})
-	// A list in chunks whose version leaves the window between two of them. Events of another
-	// object make it leave; an apiserver would need 10 minutes for it.
+	// A list in chunks whose version is evicted from the window between two of them. Events of
+	// another object evict it; an apiserver would need 10 minutes for it.
 	t.Run("expired chunks", func(t *testing.T) {
 		c := newCluster(t)
 		n := c.before(t, "--window-time", "10s")
@@ -60,7 +61,7 @@ func TestEndToEnd(t *testing.T) {
 	})
 }
 
-// before starts an apiserver and a node before it.
+// before starts an apiserver and a node in front of it.
 func (c *cluster) before(t *testing.T, args ...string) *node {
 	t.Helper()
 	a := c.apiserver(t)
@@ -72,8 +73,8 @@ var (
 	specsResult = regexp.MustCompile(`^(Ran |FAIL!|SUCCESS!|\[FAIL\]|• |\[sig-)`)
 )
 
-// endToEnd runs the end-to-end tests that two expressions choose, of which there are so many. They do not
-// wait for service accounts and for the end of namespaces, which take a controller.
+// endToEnd runs the given number of end-to-end tests, selected by two expressions. They do not wait for
+// service accounts and for the end of namespaces, which need a controller.
 func endToEnd(t *testing.T, bin string, c *cluster, n *node, specs int, focus, skip string) {
 	t.Helper()
 	c.write(t, "e2e.kubeconfig", fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],

@@ -21,8 +21,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 )
 
-// TestReadsEqual compares lists, chunks and gets of the tier with those of an
-// apiserver, and watches with selectors under churn event by event.
+// TestReadsEqual compares lists, chunks and gets of the tier with an apiserver's, and watches with
+// selectors under churn event by event.
 func TestReadsEqual(t *testing.T) {
 	c := newCluster(t)
 	a := c.apiserver(t)
@@ -46,9 +46,8 @@ func TestReadsEqual(t *testing.T) {
 	if body := c.body(t, x.url+"/version", ""); !strings.Contains(body, "gitVersion") {
 		t.Errorf("/version is %.200s", body)
 	}
-	// A node that dies within the first second of a watch must not make its reflector
-	// list: there is a bookmark at the beginning, beside the one at the end.
-	// After the initial events a reflector counts anew.
+	// The death of a node within the first second of a watch must not make its reflector list:
+	// there is a bookmark at the start, in addition to the one at the end.
 	now, err := direct.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +62,7 @@ func TestReadsEqual(t *testing.T) {
 		}
 	}
 	a.kill()
-	// Nothing that makes a reflector list again, while no apiserver answers.
+	// While no apiserver answers, no answer may make a reflector list again.
 	if body := c.body(t, x.url+"/api/v1/namespaces/default/secrets", ""); !strings.Contains(body, `"code":429`) || !strings.Contains(body, `"retryAfterSeconds":1`) {
 		t.Errorf("a resource that is not followed, without an apiserver: %.200s", body)
 	}
@@ -131,7 +130,7 @@ func compareLists(t *testing.T, enc object.Encoding, through, direct *kubernetes
 	}
 }
 
-// items returns the items without the types that only JSON has in lists.
+// items returns the items without their types, which only JSON lists contain.
 func items(l *corev1.ConfigMapList) (out []corev1.ConfigMap) {
 	for i := range l.Items {
 		item := l.Items[i]
@@ -194,8 +193,8 @@ func compareWatches(t *testing.T, enc object.Encoding, through, direct *kubernet
 	}
 }
 
-// inChunks lists config maps in chunks of three. It returns the names in each, and the number of those
-// that remain.
+// inChunks lists config maps in chunks of three. It returns the names in each, and the number of
+// remaining ones.
 func inChunks(t *testing.T, c *kubernetes.Clientset, selector string) (chunks []string) {
 	t.Helper()
 	for next := ""; ; {

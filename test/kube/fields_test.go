@@ -16,9 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestSelectableFieldsEqual has lists and watches of a custom resource at a node, by its selectable
-// fields, in two versions with fields of their own. They are the apiserver's: so are the events
-// of objects that enter and leave a selection, of a watch that is open and of one that comes later.
+// TestSelectableFieldsEqual lists and watches a custom resource at a node by its selectable fields,
+// in two versions with different fields. The results equal the apiserver's, including the events of
+// objects that enter and leave a selection, for an open watch and for a later one.
 func TestSelectableFieldsEqual(t *testing.T) {
 	c := newCluster(t)
 	a := c.apiserver(t)
@@ -33,7 +33,7 @@ func TestSelectableFieldsEqual(t *testing.T) {
 	}
 	var start metav1.PartialObjectMetadata
 	for _, version := range []string{"v1", "v2"} {
-		for _, base := range []string{a.url, x.url} { // the node follows both from here on
+		for _, base := range []string{a.url, x.url} { // the node follows both from now on
 			eventually(ctx, t, "widgets are served", func() error {
 				code, _, answer := c.do(t, http.MethodGet, base+at(version)+"?resourceVersion=0", "", "")
 				if code != http.StatusOK {
@@ -50,7 +50,7 @@ func TestSelectableFieldsEqual(t *testing.T) {
 		{"v1", "metadata.name=w-1,spec.color=red", ""},
 		{"v1", "spec.color=red", "odd=yes"},
 		{"v1", "metadata.name=w-1", ""},
-		{"v1", "metadata.namespace=default", "odd=yes"}, // which the node answers
+		{"v1", "metadata.namespace=default", "odd=yes"}, // the node answers these
 		{"v2", "spec.size=7", ""},
 		{"v2", "spec.size=7,metadata.name!=w-2", ""},
 		{"v2", "spec.size=none", ""},

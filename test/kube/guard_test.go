@@ -83,9 +83,9 @@ func eventually(ctx context.Context, t *testing.T, what string, try func() error
 	}
 }
 
-// TestRightsAreTheApiservers compares what clients may read through the tier with
-// the rules of the cluster: certificates, groups, service accounts, one object
-// by name, and the identity that writes have.
+// TestRightsAreTheApiservers compares the clients' rights to read through the tier with the rules
+// of the cluster: certificates, groups, service accounts, one object by name, and the identity of
+// writes.
 func TestRightsAreTheApiservers(t *testing.T) {
 	c := newCluster(t)
 	a := c.apiserver(t)
@@ -109,7 +109,7 @@ func TestRightsAreTheApiservers(t *testing.T) {
 		"a service account": c.clients(t, x.url, func(cfg *rest.Config) { cfg.BearerToken = token }),
 	}
 	for name, set := range readers {
-		// The apiserver learns of a role some time after it is written.
+		// The apiserver applies a role some time after its creation.
 		eventually(ctx, t, name, func() error {
 			_, err := set.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
 			return err
@@ -143,7 +143,7 @@ func TestRightsAreTheApiservers(t *testing.T) {
 	c.identities(ctx, t, x, a)
 }
 
-// identities asks the apiserver, through the tier, who the client is.
+// identities asks the apiserver, through the tier, for the client's identity.
 func (c *cluster) identities(ctx context.Context, t *testing.T, x *tier, a *apiserver) {
 	t.Helper()
 	whoami := func(url string, leaf certtest.Leaf, headers map[string]string) string {
@@ -185,7 +185,7 @@ func (c *cluster) identities(ctx context.Context, t *testing.T, x *tier, a *apis
 			}
 		}
 	}
-	// Impersonation is judged by the apiserver, for the client's own identity.
+	// The apiserver decides about impersonation, for the client's own identity.
 	if got := whoami(x.url, carol, map[string]string{"Impersonate-User": "root"}); !strings.Contains(got, `"code":403`) {
 		t.Errorf("carol impersonates: %s", got)
 	}
@@ -195,7 +195,7 @@ func (c *cluster) identities(ctx context.Context, t *testing.T, x *tier, a *apis
 	}
 }
 
-// open opens a watch and returns its lines; they end when the watch does.
+// open opens a watch and returns its lines; they end with the watch.
 func (c *cluster) open(ctx context.Context, t *testing.T, url string, leaf certtest.Leaf) <-chan string {
 	t.Helper()
 	return lines(ctx, t, &http.Client{Transport: c.transport(t, leaf)}, "", url+"/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=0&allowWatchBookmarks=true")
@@ -233,7 +233,7 @@ func lines(ctx context.Context, t *testing.T, client *http.Client, token, url st
 	return lines
 }
 
-// TestAWatchEndsWithItsRight takes a role away while watches are open.
+// TestAWatchEndsWithItsRight removes a role while watches are open.
 func TestAWatchEndsWithItsRight(t *testing.T) {
 	c := newCluster(t)
 	a := c.apiserver(t)
@@ -276,8 +276,8 @@ func TestAWatchEndsWithItsRight(t *testing.T) {
 	t.Errorf("the watch of the other user has ended: %v", ctx.Err())
 }
 
-// TestRightsWhileNoApiserverAnswers kills the only apiserver: the last allow counts
-// for a while, and then requests fail such that no informer lists again.
+// TestRightsWhileNoApiserverAnswers kills the only apiserver: the last allow stays valid for a
+// while, and then requests fail in a way that makes no informer list again.
 func TestRightsWhileNoApiserverAnswers(t *testing.T) {
 	c := newCluster(t)
 	a := c.apiserver(t)
@@ -323,7 +323,7 @@ func TestRightsWhileNoApiserverAnswers(t *testing.T) {
 	}
 }
 
-// TestAUserHasAPartOfTheWatches opens more watches than one user may have.
+// TestAUserHasAPartOfTheWatches opens more watches than permitted for one user.
 func TestAUserHasAPartOfTheWatches(t *testing.T) {
 	c := newCluster(t)
 	a := c.apiserver(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/proc"
 )
 
-// hostileConn is a connection that speaks HTTP/2 frame by frame and does not read.
+// hostileConn is an HTTP/2 connection on the level of frames that does not read.
 type hostileConn struct {
 	*http2.Framer
 	token string
@@ -42,7 +42,7 @@ func (c *cluster) hostileConn(ctx context.Context, at string) (*hostileConn, err
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
 	h := &hostileConn{Framer: http2.NewFramer(conn, conn), token: c.token, next: 1}
 	h.enc = hpack.NewEncoder(&h.head)
-	if err := conn.SetWriteDeadline(time.Now().Add(20 * time.Second)); err != nil { // a node that reads no more has defended itself
+	if err := conn.SetWriteDeadline(time.Now().Add(20 * time.Second)); err != nil { // a node that no longer reads has defended itself
 		return nil, err
 	}
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
@@ -51,7 +51,7 @@ func (c *cluster) hostileConn(ctx context.Context, at string) (*hostileConn, err
 	return h, h.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
 }
 
-// request opens a stream with a request, whose body follows if there is more.
+// request opens a stream with a request. With more, its body follows.
 func (h *hostileConn) request(method, path, token string, more bool) error {
 	const frame = 16 << 10
 	h.head.Reset()
@@ -118,10 +118,10 @@ func hostiles() []hostile {
 	}
 }
 
-// Clients that do not read, or send as much as they may, cannot make a node hold more than the bound of
-// hostile clients of etcd's API, nor keep another client from being served: it gets each event
-// meanwhile, and probes succeed. With half the connections the bound is the same: the garbage of 64 MiB for
-// which the collector waits (heapFloor of cmd/cachenode) does not depend on them.
+// Clients that do not read, or send as much as permitted, cannot make a node use more memory than the bound
+// for hostile clients of etcd's API, nor starve another client: it gets each event meanwhile, and probes
+// succeed. With half the connections the bound is the same: the garbage of 64 MiB for which the collector
+// waits (heapFloor of cmd/cachenode) does not depend on them.
 func TestHostileClients(t *testing.T) {
 	const most = 256 << 20
 	conns := 16

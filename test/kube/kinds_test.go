@@ -26,8 +26,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// stubs returns an object of each kind that Kubernetes has, and what has to be there before it,
-// from the data of Kubernetes' own test of stored objects.
+// stubs returns an object of each kind of Kubernetes, and its required objects, from the data of
+// Kubernetes' own test of stored objects.
 func stubs(t *testing.T) map[schema.GroupVersionResource]string {
 	t.Helper()
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes")
@@ -81,7 +81,7 @@ func text(t *testing.T, e ast.Expr) string {
 	return ""
 }
 
-// widget is a custom resource of two versions, with a field that can be selected.
+// widget is a custom resource with two versions and selectable fields.
 const widget = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.example.com"}, "spec": {
 "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"}, "versions": [
 {"name": "v1", "served": true, "storage": true, "selectableFields": [{"jsonPath": ".spec.color"}],
@@ -123,11 +123,11 @@ type kind struct {
 	start      string // the version before the object
 }
 
-// deprecated is an annotation that apiservers leave out of the metadata of a DaemonSet, and
-// not of the whole object.
+// deprecated is an annotation that apiservers omit in the metadata of a DaemonSet, but not in the
+// whole object.
 const deprecated = `"annotations":{"deprecated.daemonset.template.generation":"1"},`
 
-// comparable removes from an answer what docs/kubernetes.md says that differs.
+// comparable removes from an answer the differences in docs/kubernetes.md.
 func comparable(k *kind, answer string) string {
 	if strings.Contains(k.path, "/example.com/") {
 		return ordered(answer)
@@ -138,8 +138,8 @@ func comparable(k *kind, answer string) string {
 	return answer
 }
 
-// ordered writes JSON, one or more documents, with the names of objects in order: apiservers
-// have two orders for custom resources.
+// ordered formats JSON, one or more documents, with the names of objects in order: apiservers have
+// two orders for custom resources.
 func ordered(answer string) (text string) {
 	for next := json.NewDecoder(strings.NewReader(answer)); ; {
 		var document map[string]any
@@ -157,7 +157,7 @@ func ordered(answer string) (text string) {
 	}
 }
 
-// around quotes a text where it begins to differ from another.
+// around quotes a text at its first difference from another.
 func around(text, other string) string {
 	i := 0
 	for i < min(len(text), len(other)) && text[i] == other[i] {
@@ -166,9 +166,9 @@ func around(text, other string) string {
 	return fmt.Sprintf("%d bytes, … %q", len(text), text[max(0, i-60):min(len(text), i+200)])
 }
 
-// TestEveryKindEqual has an object of each kind that an apiserver serves, alpha and beta versions
-// and a custom resource too. Lists, gets and watches of the tier are those of the apiserver,
-// byte by byte, in both encodings, whole and as metadata, and no apiserver answers them.
+// TestEveryKindEqual creates an object of each kind of an apiserver, including alpha and beta
+// versions and a custom resource. Lists, gets and watches of the tier equal the apiserver's, byte
+// by byte, in both encodings, whole and as metadata, and no apiserver answers them.
 func TestEveryKindEqual(t *testing.T) {
 	c := newCluster(t)
 	all := stubs(t)
@@ -222,7 +222,7 @@ func TestEveryKindEqual(t *testing.T) {
 			}
 			k.path += "/" + r.Name
 			var meta metav1.PartialObjectMetadata
-			for _, accept := range accepts { // the tier follows it from here on
+			for _, accept := range accepts { // the tier follows it from now on
 				c.do(t, http.MethodGet, x.url+k.path, list(accept), "")
 			}
 			_, _, answer := c.do(t, http.MethodGet, a.url+k.path, "", "")

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// kubectl is Kubernetes' program, with a configuration and caches of its own.
+// kubectl is Kubernetes' program, with a separate configuration and caches.
 type kubectl struct {
 	bin, home string
 	url       string
@@ -47,7 +47,7 @@ func (k *kubectl) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run returns what kubectl prints, and its exit code.
+// run returns kubectl's output and its exit code.
 func (k *kubectl) run(t *testing.T, input string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -62,7 +62,7 @@ func (k *kubectl) run(t *testing.T, input string, args ...string) string {
 	return fmt.Sprintf("%s\n%s\nexit %d", &out, &problems, cmd.ProcessState.ExitCode())
 }
 
-// must is run for a command that has to succeed.
+// must runs a command that has to succeed.
 func (k *kubectl) must(t *testing.T, input string, args ...string) {
 	t.Helper()
 	if answer := k.run(t, input, args...); !strings.HasSuffix(answer, "\nexit 0") {
@@ -70,11 +70,11 @@ func (k *kubectl) must(t *testing.T, input string, args ...string) {
 	}
 }
 
-// age is a column of a table or a part of a description that grows with time, and the spaces
-// after it.
+// age is a column of a table or a part of a description that grows with time, and the following
+// spaces.
 var age = regexp.MustCompile(`(\b(\d+[dhms])+|AGE)( +|\b)`)
 
-// kubectlObjects are what the commands of TestKubectlReadsEqual read.
+// kubectlObjects are the objects that the commands of TestKubectlReadsEqual read.
 func kubectlObjects() string {
 	all := []string{
 		`{apiVersion: v1, kind: Namespace, metadata: {name: shop}}`,
@@ -96,10 +96,10 @@ func kubectlObjects() string {
 	return strings.Join(all, "\n---\n")
 }
 
-// TestKubectlReadsEqual compares what kubectl prints at a node with what it prints at the
-// apiserver, byte by byte but for ages: tables, documents, chunks, selectors, descriptions,
-// custom resources, discovery, and failures. It runs without a kubelet, so that logs, exec,
-// attach and port-forward of both end with the apiserver's refusal.
+// TestKubectlReadsEqual compares kubectl's output at a node with its output at the apiserver, byte
+// by byte except for ages: tables, documents, chunks, selectors, descriptions, custom resources,
+// discovery, and failures. It runs without a kubelet, so that logs, exec, attach and port-forward
+// of both end with the apiserver's refusal.
 func TestKubectlReadsEqual(t *testing.T) {
 	c := newCluster(t)
 	a := c.apiserver(t, "--requestheader-uid-headers=X-Remote-Uid") // for auth whoami
@@ -209,7 +209,7 @@ func TestKubectlReadsEqual(t *testing.T) {
 	}
 }
 
-// figures returns how many requests of Kubernetes' API a node has had, with a label.
+// figures returns the number of requests of Kubernetes' API at a node, with a label.
 func (n *node) figures(t *testing.T, label string) float64 {
 	t.Helper()
 	text, err := n.get(t.Context(), "/metrics")
@@ -219,15 +219,15 @@ func (n *node) figures(t *testing.T, label string) float64 {
 	return value(text, "shardwatch_kube_requests_total", label)
 }
 
-// running is a kubectl that has not ended, or has, and its lines.
+// running is a kubectl process, running or ended, and its lines.
 type running struct {
 	name  string
 	ended chan struct{}
 
 	mu       sync.Mutex
 	lines    []string     // guarded by mu
-	problems bytes.Buffer // read once it has ended
-	code     int          // set once it has ended
+	problems bytes.Buffer // read after its end
+	code     int          // set at its end
 }
 
 // start starts a kubectl, which is killed when the test ends.
@@ -254,7 +254,7 @@ func (k *kubectl) start(ctx context.Context, t *testing.T, args ...string) *runn
 			r.lines = append(r.lines, lines.Text())
 			r.mu.Unlock()
 		}
-		_ = cmd.Wait() // its code says it
+		_ = cmd.Wait() // its exit code shows the error
 		r.code = cmd.ProcessState.ExitCode()
 	}()
 	return r
@@ -269,7 +269,7 @@ func (r *running) hasEnded() bool {
 	}
 }
 
-// events returns the events that it has printed, "ADDED m-1", and the first line that is none.
+// events returns the printed events, "ADDED m-1", and the first other line.
 func (r *running) events() (all []string, other string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -285,11 +285,11 @@ func (r *running) events() (all []string, other string) {
 	return all, other
 }
 
-// serial writes config maps one after the other, each of which is created, changed and deleted.
+// serial writes config maps one after the other: it creates, changes and deletes each.
 type serial struct {
 	set    *kubernetes.Clientset
 	n      int
-	events []string // that a watch has
+	events []string // expected events of a watch
 }
 
 func (s *serial) write(ctx context.Context, t *testing.T) {
@@ -311,8 +311,8 @@ func (s *serial) write(ctx context.Context, t *testing.T) {
 	s.n++
 }
 
-// check compares what a kubectl has printed with the events: each, in order, from the first
-// that it has printed. It returns an error if some are still missing and kubectl runs.
+// check compares a kubectl's output with the events: each, in order, from the first printed one. It
+// returns an error if some are still missing and kubectl is running.
 func (s *serial) check(t *testing.T, r *running) error {
 	t.Helper()
 	ended := r.hasEnded()
@@ -333,11 +333,10 @@ func (s *serial) check(t *testing.T, r *running) error {
 	return nil
 }
 
-// TestKubectlWatches has kubectl watch at nodes that share their watches, while apiservers and
+// TestKubectlWatches runs kubectl's watches at nodes that share their watches, while apiservers and
 // nodes die. A watch that the nodes answer outlasts the apiservers; a table, which an apiserver
-// answers, and each watch whose node dies ends with exit code 0 and without a message, as kubectl
-// ends when the apiserver that it is at dies. Until then it has printed each event, once and in
-// order.
+// answers, and each watch whose node dies ends with exit code 0 and without a message, like kubectl
+// when its apiserver dies. Until then it prints each event, once and in order.
 func TestKubectlWatches(t *testing.T) {
 	c := newCluster(t)
 	beside, a, b := c.apiserver(t), c.apiserver(t), c.apiserver(t)
@@ -424,9 +423,9 @@ func TestKubectlWatches(t *testing.T) {
 	}
 }
 
-// TestKubectlWaits has kubectl wait at nodes that share their watches, while the nodes and the
-// apiservers die one after the other. It uses informers, and so goes on: each command ends
-// well once its condition holds.
+// TestKubectlWaits runs kubectl wait at nodes that share their watches, while the nodes and the
+// apiservers die one after the other. It uses informers, and so it continues: each command succeeds
+// once its condition holds.
 func TestKubectlWaits(t *testing.T) {
 	c := newCluster(t)
 	beside, a, b := c.apiserver(t), c.apiserver(t), c.apiserver(t)
@@ -508,7 +507,7 @@ func TestKubectlWaits(t *testing.T) {
 			t.Fatalf("%s has not ended", r.name)
 		}
 		problems := slices.DeleteFunc(strings.Split(r.problems.String(), "\n"), func(line string) bool {
-			return line == "" || strings.Contains(line, "context canceled") // kubectl may say that it has ended its own watch
+			return line == "" || strings.Contains(line, "context canceled") // kubectl may report that it has ended its own watch
 		})
 		if r.code != 0 || len(problems) > 0 || len(r.lines) == 0 {
 			t.Errorf("%s: %d %q %q", r.name, r.code, r.lines, problems)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// own are the parts of an object that differ in two objects with the same content.
+// own are the parts that differ in two objects with the same content.
 var own = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -23,9 +23,9 @@ var own = []struct {
 	{regexp.MustCompile(`(?m)^[IWE]\d{4} [\d:.]+ +\d+ `), ""}, // of a line of its log
 }
 
-// TestKubectlWritesEqual carries out the same commands in one namespace at the apiserver and in
-// another one at a node, and reads after each write what has been written. Both print the same,
-// but for what each object has of its own.
+// TestKubectlWritesEqual runs the same commands in one namespace at the apiserver and in another
+// one at a node, and reads the result after each write. Both print the same output except for the
+// parts in own.
 func TestKubectlWritesEqual(t *testing.T) {
 	c := newCluster(t)
 	a := c.apiserver(t)
@@ -45,7 +45,7 @@ func TestKubectlWritesEqual(t *testing.T) {
 	const all = "get configmap/m widget/w deployment/d -o yaml --ignore-not-found"
 	for _, step := range []struct {
 		args, input string
-		read        string // lists are the node's, gets the apiserver's; "": all
+		read        string // lists are answered by the node, gets by the apiserver; "": all
 	}{
 		{"create namespace NAMESPACE", "", "get namespace NAMESPACE -o yaml"},
 		{"apply -f -", objects("one"), ""},

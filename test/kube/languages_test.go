@@ -24,12 +24,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// language is a program of testdata with informers of another language's client. It
-// answers each line with the objects of its stores, as JSON.
+// language is a program of testdata with informers of another language's client. It answers each
+// line with the objects of its stores as JSON.
 type language struct {
 	name string
-	// fetch gets the packages, into a new folder that is kept for the next run. build, if
-	// there is one, needs nothing else.
+	// fetch downloads the packages into a new directory, which is kept for the next run. build, if
+	// any, needs nothing else.
 	fetch, build func(from, into string) error
 	// command returns the program and its arguments.
 	command func(from, built string) []string
@@ -72,7 +72,7 @@ func tool(dir string, env []string, name string, args ...string) error {
 }
 
 // install returns the program's command; see testkit.Missing for a machine without the language's
-// tools or packages. What was built is kept under a name that its sources give it.
+// tools or packages. Builds are kept in a directory named after their sources.
 func (l *language) install(t *testing.T) []string {
 	t.Helper()
 	from, err := filepath.Abs(filepath.Join("testdata", l.name))
@@ -96,7 +96,7 @@ func (l *language) install(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(cache, "shardwatch", fmt.Sprintf("kube-%s-%.8x", l.name, sum.Sum(nil)))
-	ready := filepath.Join(dir, "ready") // a folder of Python cannot be renamed
+	ready := filepath.Join(dir, "ready") // a directory of Python cannot be renamed
 	if _, err := os.Stat(ready); err != nil {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -116,7 +116,7 @@ func (l *language) install(t *testing.T) []string {
 	return l.command(from, dir)
 }
 
-// program is one that runs.
+// program is a running program.
 type program struct {
 	in  io.Writer
 	out *bufio.Reader
@@ -203,9 +203,9 @@ func (p *program) equals(ctx context.Context, t *testing.T, informers int, set *
 	})
 }
 
-// TestOtherLanguages has informers of kube-rs, of fabric8's client and of the Python client
-// at nodes that share their watches, while nodes die, the apiservers restart, and etcd is
-// compacted while they are away. No informer lists again, and each has the apiserver's objects.
+// TestOtherLanguages runs informers of kube-rs, of fabric8's client and of the Python client at
+// nodes that share their watches, while nodes die, the apiservers restart, and etcd is compacted
+// during their absence. No informer lists again, and each has the apiserver's objects.
 func TestOtherLanguages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds programs with other languages' packages")

@@ -45,7 +45,7 @@ func managed(ctx context.Context, t *testing.T, all ctrlcache.Cache, set *kubern
 	})
 }
 
-// TestControllerRuntime has a cache of controller-runtime at three nodes. The apiserver is
+// TestControllerRuntime runs a cache of controller-runtime at three nodes. The apiserver is
 // restarted, each node is killed, and the cache does not list again.
 func TestControllerRuntime(t *testing.T) {
 	c := newCluster(t)

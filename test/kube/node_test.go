@@ -34,16 +34,16 @@ type node struct {
 	name       string
 	kube, http string // addresses
 	args       []string
-	bin        string       // the program; empty: the one that is built here
-	pages      *http.Client // for the HTTP port if that has TLS; nil: it has not
+	bin        string       // the program; empty: built from this repository
+	pages      *http.Client // client of the HTTP port if it uses TLS; nil: it does not
 
 	mu      sync.Mutex
-	process *proc.Process   // guarded by mu; nil: it does not run
-	lives   []*proc.Process // guarded by mu; all that have been started
+	process *proc.Process   // guarded by mu; nil: it is not running
+	lives   []*proc.Process // guarded by mu; all processes so far
 }
 
 // free returns an address of loopback that stays free for this process: while a node or an
-// apiserver is down, no connection of a client gets its port.
+// apiserver is down, no client connection gets its port.
 func free(t *testing.T) string {
 	t.Helper()
 	ports, err := freeport.Take(1)
@@ -53,7 +53,7 @@ func free(t *testing.T) string {
 	return ports[0]
 }
 
-// built is the folder of the programs that tests have built.
+// built is the directory of the programs built by tests.
 var built = filepath.Join(os.TempDir(), fmt.Sprintf("shardwatch-kube-%d", os.Getpid()))
 
 func TestMain(m *testing.M) {
@@ -69,7 +69,7 @@ var binary = sync.OnceValues(func() (string, error) { return build("cachenode") 
 func build(name string) (string, error) {
 	bin := filepath.Join(built, name)
 	cmd := exec.Command("go", "build", "-o", bin, "./cmd/"+name)
-	cmd.Dir = "../.." // a module of its own
+	cmd.Dir = "../.." // a separate module
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
@@ -85,14 +85,13 @@ clusters: [{name: a, cluster: {server: %q, certificate-authority: ca.pem}}], use
 	return filepath.Join(c.dir, "node.kubeconfig")
 }
 
-// node starts a node, and returns once it is ready. Without more arguments it is a
-// front proxy.
+// node starts a node, and returns once it is ready. Without further arguments it is a front proxy.
 func (c *cluster) node(t *testing.T, name string, servers []string, args ...string) *node {
 	t.Helper()
 	return c.nodeOf(t, "", name, servers, args...)
 }
 
-// nodeOf is node, of a program; empty: the one that is built here.
+// nodeOf is node with a program; empty: built from this repository.
 func (c *cluster) nodeOf(t *testing.T, bin, name string, servers []string, args ...string) *node {
 	t.Helper()
 	files := certtest.NewFiles(t, c.ca.Issue(t, name), c.ca)
@@ -180,21 +179,21 @@ func (n *node) kill() {
 	}
 }
 
-// cpu returns the CPU time of all its lives.
+// cpu returns the CPU time of all its processes.
 func (n *node) cpu(t *testing.T) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return used(t, n.lives)
 }
 
-// drain ends the node as a rolling restart does.
+// drain ends the node like a rolling restart.
 func (n *node) drain() {
 	if p := n.take(); p != nil {
 		p.Interrupt()
 	}
 }
 
-// balancer is a Service: connections go to the nodes in turn, to those that listen.
+// balancer is a Service: connections go in turn to the listening nodes.
 func balancer(t *testing.T, nodes ...*node) string {
 	t.Helper()
 	var addresses []string
@@ -271,8 +270,7 @@ type tripper func(*http.Request) (*http.Response, error)
 
 func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// value returns the sum of a metric in the text of /metrics, of the series with all
-// labels.
+// value returns the sum of the series with all given labels of a metric in the text of /metrics.
 func value(text, name string, labels ...string) (sum float64) {
 	for line := range strings.Lines(text) {
 		series, number, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -290,9 +288,8 @@ func value(text, name string, labels ...string) (sum float64) {
 	return sum
 }
 
-// TestStorm has informers at two nodes, through a balancer, while a node is killed, all
-// apiservers are, and both nodes are restarted in turn. No informer lists again,
-// and none misses an event.
+// TestStorm runs informers at two nodes, through a balancer, while a node is killed, all apiservers
+// are, and both nodes are restarted in turn. No informer lists again, and none misses an event.
 func TestStorm(t *testing.T) {
 	c := newCluster(t)
 	behind, beside := c.apiserver(t), c.apiserver(t)
@@ -341,8 +338,8 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// TestANodeThatImpersonates has no certificate of a front proxy, as in a managed cluster.
-// Its metrics are those of docs/kubernetes.md.
+// TestANodeThatImpersonates runs a node without a front proxy's certificate, as in a managed
+// cluster. Its metrics are those in docs/kubernetes.md.
 func TestANodeThatImpersonates(t *testing.T) {
 	c := newCluster(t)
 	a := c.apiserver(t)
@@ -399,8 +396,8 @@ func TestANodeThatImpersonates(t *testing.T) {
 	}
 }
 
-// oneWatchForAll compares the watches at an apiserver with the feeds of the nodes. A
-// feed may have a second one for a moment, which shows its progress.
+// oneWatchForAll compares the number of watches at an apiserver with the nodes' feeds. A feed may
+// briefly have a second watch, which shows its progress.
 func (c *cluster) oneWatchForAll(ctx context.Context, t *testing.T, at *apiserver, nodes ...*node) {
 	t.Helper()
 	feeds, clients := 0.0, 0.0

@@ -23,7 +23,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/selector"
 )
 
-// codec encodes and decodes as apiservers and client-go do.
+// codec encodes and decodes like apiservers and client-go.
 type codec struct {
 	enc    object.Encoding
 	info   runtime.SerializerInfo
@@ -99,8 +99,8 @@ func pod(r *rand.Rand, n int) *corev1.Pod {
 	return p
 }
 
-// TestSplicedObjectsEqual compares an object with a replaced version, and its
-// metadata alone, with what apimachinery encodes: byte by byte.
+// TestSplicedObjectsEqual compares an object with a replaced version, and its metadata alone, with
+// apimachinery's encoding: byte by byte.
 func TestSplicedObjectsEqual(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, c := range codecs(t) {
@@ -131,8 +131,8 @@ func TestSplicedObjectsEqual(t *testing.T) {
 	}
 }
 
-// TestListsDecode has apimachinery decode the lists that object writes, and
-// object parse those that apimachinery encodes.
+// TestListsDecode decodes lists of package object with apimachinery, and parses apimachinery's
+// lists with package object.
 func TestListsDecode(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, c := range codecs(t) {
@@ -150,7 +150,7 @@ func TestListsDecode(t *testing.T) {
 					t.Fatal(err)
 				}
 				items = append(items, o.Item())
-				p.TypeMeta = metav1.TypeMeta{} // which the kind of the list says
+				p.TypeMeta = metav1.TypeMeta{} // implied by the kind of the list
 				want.Items = append(want.Items, *p)
 			}
 			meta := object.ListMeta{APIVersion: "v1", Kind: "PodList", ResourceVersion: "77", Continue: want.Continue}
@@ -185,7 +185,7 @@ func TestListsDecode(t *testing.T) {
 	}
 }
 
-// TestWatchFramesDecode has apimachinery's stream decoder read frames.
+// TestWatchFramesDecode reads frames with apimachinery's stream decoder.
 func TestWatchFramesDecode(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, c := range codecs(t) {
@@ -236,8 +236,8 @@ func TestWatchFramesDecode(t *testing.T) {
 	}
 }
 
-// TestSelectorsEqual compares selectors with those of apimachinery: which texts
-// are valid, and which pods match.
+// TestSelectorsEqual compares selectors with apimachinery's: the valid texts, and the matching
+// pods.
 func TestSelectorsEqual(t *testing.T) {
 	labelTexts := []string{
 		"", "app", "!app", "app=a", "app==b", "app!=a", "app=", "app in (a,b)", "app in (a,)", "app notin (a, b)", " app in ( a ) , tier!=b ",

@@ -95,7 +95,7 @@ func (x *truth) record(ctx context.Context, t *testing.T, set *kubernetes.Client
 	}()
 }
 
-// until returns the history up to a version, which it waits for.
+// until waits for a version and returns the history up to it.
 func (x *truth) until(ctx context.Context, t *testing.T, version int64) (events []*fact) {
 	t.Helper()
 	eventually(ctx, t, fmt.Sprintf("the apiserver's events up to %d", version), func() error {
@@ -109,7 +109,7 @@ func (x *truth) until(ctx context.Context, t *testing.T, version int64) (events 
 	return events
 }
 
-// told is what an informer is told.
+// told is an informer's update.
 type told struct {
 	typ     watch.EventType
 	key     string
@@ -119,21 +119,21 @@ type told struct {
 
 func (e told) String() string { return fmt.Sprintf("%s %s@%d", e.typ, e.key, e.version) }
 
-// witness is the store of a reflector of pods, and what it should be told.
+// witness is the store of a reflector of pods, with its expected updates.
 type witness struct {
 	name          string
 	namespace     string
 	labels        labels.Selector
 	fields        fields.Selector
 	partial       bool
-	fromApiserver bool // it judges the judge
+	fromApiserver bool // it checks the judge itself
 
 	mu    sync.Mutex
 	told  []told // guarded by mu; since the last judgement
 	lists int    // guarded by mu
 
-	held   map[string]told // what it was told, by judge
-	judged int             // events of the truth that were judged
+	held   map[string]told // the received objects; owned by judge
+	judged int             // number of judged events of the truth
 	at     int64           // version of the last event
 }
 
@@ -181,7 +181,7 @@ func (w *witness) Update(o any) error { return w.note(watch.Modified, o) }
 // Delete implements cache.ReflectorStore.
 func (w *witness) Delete(o any) error { return w.note(watch.Deleted, o) }
 
-// Replace implements cache.ReflectorStore: the reflector has listed.
+// Replace implements cache.ReflectorStore: the reflector has listed again.
 func (w *witness) Replace(all []any, _ string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -200,7 +200,7 @@ func (w *witness) matches(p *corev1.Pod) bool {
 		w.fields.Matches(fields.Set{"metadata.name": p.Name, "metadata.namespace": p.Namespace, "spec.nodeName": p.Spec.NodeName, "status.phase": string(p.Status.Phase)})
 }
 
-// expect returns what the informer should be told of the history.
+// expect returns the expected updates of the informer for the history.
 func (w *witness) expect(events []*fact) (all []told) {
 	for _, f := range events {
 		was, is := w.matches(f.before), w.matches(f.after)
@@ -221,8 +221,8 @@ func (w *witness) expect(events []*fact) (all []told) {
 	return all
 }
 
-// judge waits until the informer has all of the history, and returns what it was wrongly
-// told since the last judgement. Over a gap, it may be told of the last change alone.
+// judge waits until the informer has all of the history, and returns its wrong updates since the
+// last judgement. Across a gap, it may get only the last change.
 func (w *witness) judge(ctx context.Context, history []*fact, gap bool) (wrong []string) {
 	want := w.expect(history)
 	state, texts := map[string]int64{}, map[string]string{}
@@ -241,7 +241,7 @@ func (w *witness) judge(ctx context.Context, history []*fact, gap bool) (wrong [
 	complain := func(e told, format string, args ...any) {
 		wrong = append(wrong, fmt.Sprintf("%s: %v %s", w.name, e, fmt.Sprintf(format, args...)))
 	}
-	// take judges what has come, event by event.
+	// take judges the received updates event by event.
 	take := func() {
 		w.mu.Lock()
 		come := w.told
@@ -316,7 +316,7 @@ func (w *witness) has(state map[string]int64) bool {
 	return true
 }
 
-// witnesses starts reflectors at a URL: of both encodings and of metadata, with selectors of
+// witnesses starts reflectors at a URL: in both encodings and for metadata, with selectors by
 // labels and fields.
 func (c *cluster) witnesses(ctx context.Context, t *testing.T, url, name string) (all []*witness) {
 	t.Helper()
@@ -397,7 +397,7 @@ type podWriter struct {
 
 func (w *podWriter) some(values ...string) string { return values[w.r.IntN(len(values))] }
 
-// write creates, changes or deletes a pod, so that it enters and leaves selectors.
+// write creates, changes or deletes a pod, so that it enters and leaves selections.
 func (w *podWriter) write(ctx context.Context, t *testing.T) {
 	t.Helper()
 	space, name := fmt.Sprintf("ns-%d", w.r.IntN(3)), fmt.Sprintf("p-%d", w.r.IntN(8))
@@ -441,8 +441,8 @@ func (w *podWriter) writes(ctx context.Context, t *testing.T, n int) {
 	}
 }
 
-// mark creates a pod in a namespace of its own, and returns its version: the history is
-// complete up to it.
+// mark creates a pod in a separate namespace, and returns its version: the history is complete up
+// to it.
 func (w *podWriter) mark(ctx context.Context, t *testing.T) int64 {
 	t.Helper()
 	p, err := w.set.CoreV1().Pods("marks").Create(ctx, &corev1.Pod{
@@ -454,7 +454,7 @@ func (w *podWriter) mark(ctx context.Context, t *testing.T) int64 {
 	return versionOf(p)
 }
 
-// during writes until a time has passed.
+// during writes for a period.
 func (w *podWriter) during(ctx context.Context, t *testing.T, d time.Duration) {
 	t.Helper()
 	end := time.Now().Add(d)
@@ -478,12 +478,12 @@ func (n *node) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// TestOracle has the same reflectors at an apiserver and at nodes that share their watches,
-// random writes, and random faults of the nodes and of the apiservers behind them. Each
-// reflector is told the history that another apiserver's watch has, as its selectors see it:
-// no event is missing, repeated or out of order, each object is the apiserver's at its version,
-// deletes have the last state, and no reflector lists again. Over a gap, which only the death of
-// all apiservers leaves, events may be left out that later ones replace.
+// TestOracle runs the same reflectors at an apiserver and at nodes that share their watches, with
+// random writes, and random faults of the nodes and of the apiservers behind them. Each reflector
+// gets the history of another apiserver's watch, filtered by its selectors: no event is missing,
+// repeated or out of order, each object is the apiserver's at its version, deletes have the last
+// state, and no reflector lists again. Across a gap, which only the death of all apiservers leaves,
+// events may be omitted that later ones replace.
 func TestOracle(t *testing.T) {
 	seed := testseed.Of(t)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -591,7 +591,7 @@ func TestOracle(t *testing.T) {
 	var order []int
 	for began := time.Now(); time.Since(began) < length; {
 		if len(order) == 0 {
-			order = r.Perm(len(happenings)) // each, before one comes again
+			order = r.Perm(len(happenings)) // each once before a repetition
 		}
 		h := happenings[order[0]]
 		order = order[1:]

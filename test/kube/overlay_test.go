@@ -37,7 +37,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/report"
 )
 
-// manifest is what the tests read of an object of deploy/k8s.
+// manifest has the tested parts of an object of deploy/k8s.
 type manifest struct {
 	Kind     string
 	Metadata metav1.ObjectMeta
@@ -89,8 +89,8 @@ func one(t *testing.T, all []manifest, kind string) manifest {
 	return all[i]
 }
 
-// apply creates the objects of kinds that the nodes' access is made of, and returns the
-// token of their service account.
+// apply creates the objects of the kinds that grant the nodes access, and returns the token of
+// their service account.
 func apply(ctx context.Context, t *testing.T, admin *kubernetes.Clientset, all []manifest) string {
 	t.Helper()
 	account := one(t, all, "ServiceAccount").Metadata
@@ -111,8 +111,8 @@ func apply(ctx context.Context, t *testing.T, admin *kubernetes.Clientset, all [
 	return token.Status.Token
 }
 
-// secrets writes the Secrets that the pods mount: those of the Certificates, and those that
-// operators make. It returns the folder in place of /etc/shardwatch, and the CA of clients.
+// secrets writes the Secrets that the pods mount: from the Certificates, and those created by
+// operators. It returns the directory that replaces /etc/shardwatch, and the CA of clients.
 func (c *cluster) secrets(t *testing.T, all []manifest) (dir string, clients *certtest.CA) {
 	t.Helper()
 	dir = t.TempDir()
@@ -128,7 +128,7 @@ func (c *cluster) secrets(t *testing.T, all []manifest) (dir string, clients *ce
 		switch secret {
 		case "shardwatch-gossip":
 			key := make([]byte, 32)
-			_, _ = rand.Read(key) // which never fails
+			_, _ = rand.Read(key) // never fails
 			files["key"] = []byte(base64.StdEncoding.EncodeToString(key))
 		case "shardwatch-kube-proxy":
 			pair(c.front.Issue(t, "front-proxy"), c.front)
@@ -152,9 +152,8 @@ func (c *cluster) secrets(t *testing.T, all []manifest) (dir string, clients *ce
 	return dir, authorities["shardwatch-kube-clients"]
 }
 
-// overlayNodes starts three nodes with the settings of the overlay's pods, and returns the CA
-// that their clients trust. What differs from the pods' is where files, apiservers and ports
-// are.
+// overlayNodes starts three nodes with the settings of the overlay's pods, and returns the CA that
+// their clients trust. Only the locations of files, apiservers and ports differ from the pods.
 func (c *cluster) overlayNodes(t *testing.T, all []manifest, token, server string) (nodes []*node, clients *certtest.CA) {
 	t.Helper()
 	dir, clients := c.secrets(t, all)
@@ -197,7 +196,7 @@ clusters: [{name: a, cluster: {server: %q, certificate-authority: ca.pem}}], use
 	return nodes, clients
 }
 
-// rights are the rights of rules, one text for each.
+// rights returns the rights of rules, one text for each.
 func rights(rules []rbacv1.PolicyRule) (all []string) {
 	for _, r := range rules {
 		for _, url := range r.NonResourceURLs {
@@ -217,8 +216,7 @@ func rights(rules []rbacv1.PolicyRule) (all []string) {
 	return all
 }
 
-// audited reads an audit log: the rights that its requests have used, and the requests that were
-// refused.
+// audited reads an audit log: the rights used by its requests, and the refused requests.
 func audited(t *testing.T, log string) (rights, refused []string) {
 	t.Helper()
 	f, err := os.Open(log)
@@ -232,7 +230,7 @@ func audited(t *testing.T, log string) (rights, refused []string) {
 			ObjectRef        struct{ APIGroup, Resource, Name string }
 			ResponseStatus   struct{ Code int }
 		}
-		if err := d.Decode(&e); err != nil { // io.EOF, or a line that is being written
+		if err := d.Decode(&e); err != nil { // io.EOF, or an incomplete line
 			slices.Sort(rights)
 			return slices.Compact(rights), refused
 		}
@@ -247,9 +245,9 @@ func audited(t *testing.T, log string) (rights, refused []string) {
 	}
 }
 
-// TestOverlay runs the nodes of deploy/k8s/overlays/kube before a kube-apiserver with RBAC.
-// The apiserver's audit log shows that the nodes use each right of their ClusterRole, and no
-// other. Informers at them survive a node's death without a list.
+// TestOverlay runs the nodes of deploy/k8s/overlays/kube in front of a kube-apiserver with RBAC.
+// The apiserver's audit log shows that the nodes use each right of their ClusterRole, and no other.
+// Informers at the nodes survive a node's death without a list.
 func TestOverlay(t *testing.T) {
 	c := newCluster(t)
 	all := overlay(t)
@@ -281,7 +279,7 @@ rules: [{level: Metadata, users: ["system:serviceaccount:%s:%s"]}, {level: None}
 	trust := func(cfg *rest.Config) {
 		cfg.TLSClientConfig = rest.TLSClientConfig{CAData: ca.PEM, ServerName: "shardwatch-kube.shardwatch-kube.svc"}
 		cfg.WrapTransport = lists.wrap
-		cfg.Dial = new(net.Dialer).DialContext // a connection of its own: they are at all nodes
+		cfg.Dial = new(net.Dialer).DialContext // a separate connection: they use all nodes
 	}
 	url := balancer(t, nodes...)
 	readers := c.informersWith(ctx, t, url, 2, trust)
@@ -294,7 +292,7 @@ rules: [{level: Metadata, users: ["system:serviceaccount:%s:%s"]}, {level: None}
 		if grouped {
 			at = path.Join("/apis", group, version, name)
 		}
-		// A list of the current version has its owner ask the apiserver for that version.
+		// For a list of the current version its owner requests that version from the apiserver.
 		if err := client.RESTClient().Get().AbsPath(at).SetHeader("Accept", "application/vnd.kubernetes.protobuf").Do(ctx).Error(); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}

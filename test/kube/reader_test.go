@@ -23,8 +23,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 )
 
-// reader is the store of a reflector of config maps. It keeps versions alone, so that
-// thousands of reflectors fit into one process.
+// reader is the store of a reflector of config maps. It keeps only versions, so that thousands of
+// reflectors fit into one process.
 type reader struct {
 	name     string
 	selector string
@@ -46,8 +46,8 @@ func (r *reader) version(o any) (name string, version int64) {
 	return m.Name, version
 }
 
-// Add implements cache.ReflectorStore. Versions of events only grow, which excludes
-// repeated and resurrected objects.
+// Add implements cache.ReflectorStore. Versions of events only grow, which excludes repeated and
+// resurrected objects.
 func (r *reader) Add(o any) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,8 +63,8 @@ func (r *reader) Add(o any) error {
 // Update implements cache.ReflectorStore.
 func (r *reader) Update(o any) error { return r.Add(o) }
 
-// Delete implements cache.ReflectorStore. A node that sends a difference stamps deletes
-// with the client's own version, so that it may be the one before.
+// Delete implements cache.ReflectorStore. A node that sends a difference uses the client's own
+// version for deletes, so it may equal the previous one.
 func (r *reader) Delete(o any) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,7 +78,7 @@ func (r *reader) Delete(o any) error {
 	return nil
 }
 
-// Replace implements cache.ReflectorStore: the reflector has listed.
+// Replace implements cache.ReflectorStore: the reflector has listed again.
 func (r *reader) Replace(all []any, version string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +96,7 @@ func (r *reader) Replace(all []any, version string) error {
 // Resync implements cache.ReflectorStore.
 func (r *reader) Resync() error { return nil }
 
-// awaits waits until a version of an object is here.
+// awaits waits until the store has a version of an object.
 func (r *reader) awaits(ctx context.Context, t *testing.T, name string, version int64) {
 	t.Helper()
 	for {
@@ -130,13 +130,13 @@ func (r *reader) hasListed(ctx context.Context, t *testing.T) {
 // audience are reflectors at one URL.
 type audience struct {
 	readers []*reader
-	bytes   atomic.Int64 // of bodies that they have read
+	bytes   atomic.Int64 // of response bodies
 
 	mu       sync.Mutex
-	failures map[string]int // guarded by mu; requests that have failed, by their answer
+	failures map[string]int // guarded by mu; failed requests, by their answer
 }
 
-// failed returns the requests that have failed since the last call.
+// failed returns the failed requests since the last call.
 func (a *audience) failed() map[string]int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -145,18 +145,18 @@ func (a *audience) failed() map[string]int {
 	return all
 }
 
-// perConnection is how many reflectors share a connection, as informers of one process do.
+// perConnection is the number of reflectors per connection, like the informers of one process.
 const perConnection = 100
 
-// atATime is how many reflectors list at a time at most: a reflector holds each whole object until
-// its list is complete.
+// atATime bounds the number of concurrent lists: a reflector keeps each whole object until its list
+// is complete.
 const atATime = 500
 
-// kindsOfReaders is after how many reflectors their kinds repeat.
+// kindsOfReaders is the number of reflectors after which their kinds repeat.
 const kindsOfReaders = 5
 
-// audience starts reflectors: of five, one has JSON, one a selector, and three
-// everything in protobuf.
+// audience starts reflectors: of five, one uses JSON, one a selector, and three read everything in
+// protobuf.
 func (c *cluster) audience(ctx context.Context, t *testing.T, url string, n int) *audience {
 	t.Helper()
 	a := &audience{failures: map[string]int{}}
@@ -198,7 +198,7 @@ func (c *cluster) audience(ctx context.Context, t *testing.T, url string, n int)
 	return a
 }
 
-// count counts the bytes of bodies, and requests that fail.
+// count counts the bytes of response bodies, and failed requests.
 func (a *audience) count(inner http.RoundTripper) http.RoundTripper {
 	return tripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := inner.RoundTrip(r)
@@ -232,7 +232,7 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sum adds up what the reflectors have done.
+// sum adds up the counts of the reflectors.
 func (a *audience) sum() (lists, events int) {
 	for _, r := range a.readers {
 		r.mu.Lock()
@@ -243,8 +243,8 @@ func (a *audience) sum() (lists, events int) {
 	return lists, events
 }
 
-// fewer returns how many events these reflectors have had fewer than as many of a witness, which
-// has one of each kind. Both must have the newest event for it to mean anything.
+// fewer returns the number of events that these reflectors lack compared with a witness, which has
+// one of each kind. Both must have the newest event, or the number is meaningless.
 func (a *audience) fewer(witness *audience) (n int) {
 	var had [kindsOfReaders]int
 	for i, r := range witness.readers {
@@ -260,7 +260,7 @@ func (a *audience) fewer(witness *audience) (n int) {
 	return n
 }
 
-// await waits until all have a version of an object that each selector matches.
+// await waits until all have a version of an object, which each selector matches.
 func (a *audience) await(ctx context.Context, t *testing.T, name string, version int64) {
 	t.Helper()
 	for _, r := range a.readers {
@@ -268,8 +268,8 @@ func (a *audience) await(ctx context.Context, t *testing.T, name string, version
 	}
 }
 
-// compare returns how the stores differ from an apiserver's, and the violations that
-// they have seen. There must be no writer.
+// compare returns the differences of the stores from an apiserver's objects, and the violations
+// that they have recorded. There must be no writer.
 func (a *audience) compare(ctx context.Context, t *testing.T, set *kubernetes.Clientset) (wrong []string) {
 	t.Helper()
 	want := map[string]map[string]int64{}
@@ -301,7 +301,7 @@ func (a *audience) compare(ctx context.Context, t *testing.T, set *kubernetes.Cl
 	return wrong
 }
 
-// differ describes how a store differs.
+// differ describes the difference of a store.
 func differ(got, want map[string]int64) (text string) {
 	for name, version := range want {
 		if got[name] != version {

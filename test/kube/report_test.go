@@ -24,8 +24,8 @@ func (n *node) report(ctx context.Context) (out report.Report, err error) {
 	return out, err
 }
 
-// TestTheReportsOfTwoNodes has a client watch at each of two nodes that share their watches. Each tells what
-// it holds, for whom, and where it has it from; the page of each shows the same.
+// TestTheReportsOfTwoNodes watches at each of two nodes that share their watches. Each reports its
+// resources, their users and their source; the page of each shows the same.
 func TestTheReportsOfTwoNodes(t *testing.T) {
 	c := newCluster(t)
 	at := c.apiserver(t)

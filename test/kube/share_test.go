@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/freeport"
 )
 
-// shared starts nodes that share their watches, over mutual TLS.
+// shared starts nodes that share their watches over mutual TLS.
 func (c *cluster) shared(t *testing.T, servers, names []string, args ...string) (all []*node) {
 	t.Helper()
 	ports, err := freeport.Take(2 * len(names))
@@ -40,8 +40,8 @@ func (n *node) figure(ctx context.Context, name string) float64 {
 	return value(text, name)
 }
 
-// watchesAt returns how many watches of the config maps of all namespaces an apiserver has,
-// which has some of single ones itself.
+// watchesAt returns the number of an apiserver's watches of the config maps of all namespaces. It
+// has some watches of single ones itself.
 func (c *cluster) watchesAt(ctx context.Context, t *testing.T, at *apiserver) float64 {
 	t.Helper()
 	text, err := c.clients(t, at.url, nil).RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
@@ -51,8 +51,8 @@ func (c *cluster) watchesAt(ctx context.Context, t *testing.T, at *apiserver) fl
 	return value(string(text), "apiserver_longrunning_requests", `resource="configmaps"`, `verb="WATCH"`, `scope="cluster"`)
 }
 
-// oneWatchEach waits until the apiserver has one watch for each encoding, and returns the
-// nodes that have them.
+// oneWatchEach waits until the apiserver has one watch for each encoding, and returns the nodes
+// with these watches.
 func (c *cluster) oneWatchEach(ctx context.Context, t *testing.T, at *apiserver, nodes ...*node) (owners []*node) {
 	t.Helper()
 	eventually(ctx, t, "one watch for each encoding at the apiserver", func() error {
@@ -73,10 +73,9 @@ func (c *cluster) oneWatchEach(ctx context.Context, t *testing.T, at *apiserver,
 	return owners
 }
 
-// TestOneWatchForAllNodes has informers in both encodings at three nodes. The apiserver
-// has one watch for each encoding. The owner of one is killed, and started again: the
-// others continue from the versions that they have, so no informer lists again, and none
-// misses an event.
+// TestOneWatchForAllNodes runs informers in both encodings at three nodes. The apiserver has one
+// watch for each encoding. The owner of one is killed and restarted: the others continue from their
+// versions, so no informer lists again, and none misses an event.
 func TestOneWatchForAllNodes(t *testing.T) {
 	c := newCluster(t)
 	at := c.apiserver(t)
@@ -89,7 +88,7 @@ func TestOneWatchForAllNodes(t *testing.T) {
 	var lists listing
 	all := c.informersWith(ctx, t, balancer(t, nodes...), 4, func(cfg *rest.Config) {
 		cfg.WrapTransport = lists.wrap
-		cfg.Dial = new(net.Dialer).DialContext // a connection of its own: they are at all nodes
+		cfg.Dial = new(net.Dialer).DialContext // a separate connection: they use all nodes
 	})
 	first := lists.n.Load()
 	if first < int64(len(all)) {

@@ -33,9 +33,9 @@ func (c *cluster) overSocket(t *testing.T, url string) *websocket.Conn {
 	return conn
 }
 
-// TestWatchesOverWebSocketsEqual compares the messages of watches over WebSockets with those
-// of an apiserver, byte by byte. The node answers them itself, ends them with a bookmark when
-// it drains, and before its process ends.
+// TestWatchesOverWebSocketsEqual compares the messages of watches over WebSockets with an
+// apiserver's, byte by byte. The node answers them itself, and ends them with a bookmark when it
+// drains, before its process ends.
 func TestWatchesOverWebSocketsEqual(t *testing.T) {
 	c := newCluster(t)
 	a := c.apiserver(t)

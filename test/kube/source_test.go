@@ -79,8 +79,8 @@ func (c *cluster) followOf(t *testing.T, r source.Resource, servers ...string) *
 	return f
 }
 
-// equals waits until the cache has what an apiserver has now, and compares the
-// two at that version.
+// equals waits until the cache has an apiserver's current objects, and compares the two at that
+// version.
 func (f *followed) equals(t *testing.T, set *kubernetes.Clientset) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -140,9 +140,9 @@ func churn(t *testing.T, set *kubernetes.Clientset, r *rand.Rand, writes int) {
 	}
 }
 
-// TestSourceSurvivesItsApiservers follows config maps in both encodings while
-// apiservers are killed: on to another one without a list, and where there is
-// none that reaches back, over the gap.
+// TestSourceSurvivesItsApiservers follows config maps in both encodings while apiservers are
+// killed: it continues with another one without a list, and if none has the history, across the
+// gap.
 func TestSourceSurvivesItsApiservers(t *testing.T) {
 	c := newCluster(t)
 	a, b := c.apiserver(t), c.apiserver(t)
@@ -174,7 +174,7 @@ func TestSourceSurvivesItsApiservers(t *testing.T) {
 			t.Errorf("%v: %d resets although the other apiserver reaches back", f.r, s.Resets)
 		}
 	}
-	// Gone without an event for those who follow the first apiserver alone.
+	// Deleted without an event for followers of the first apiserver only.
 	if err := throughB.CoreV1().ConfigMaps("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -199,8 +199,8 @@ func TestSourceSurvivesItsApiservers(t *testing.T) {
 	}
 }
 
-// TestQuietResourceHasProgress waits for a version that no event of the
-// resource has: only a bookmark shows that the cache has come to it.
+// TestQuietResourceHasProgress waits for a version without an event of the resource: only a
+// bookmark shows that the cache has reached it.
 func TestQuietResourceHasProgress(t *testing.T) {
 	c := newCluster(t)
 	a := c.apiserver(t)
@@ -208,7 +208,7 @@ func TestQuietResourceHasProgress(t *testing.T) {
 	f := c.follow(t, object.Protobuf, a.url)
 	<-f.Ready()
 	for n := range 3 {
-		// Moves the versions of the cluster and not those of config maps.
+		// Advances the versions of the cluster and not of config maps.
 		space := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("s-%d", n)}}
 		if _, err := set.CoreV1().Secrets("default").Create(t.Context(), space, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -227,8 +227,8 @@ func TestQuietResourceHasProgress(t *testing.T) {
 	f.equals(t, set)
 }
 
-// TestEventsThatExpireTogether deletes Events in one revision of etcd, as the end of a lease does.
-// Their apiserver sends a delete of the same version for each.
+// TestEventsThatExpireTogether deletes Events in one revision of etcd, like the end of a lease.
+// Their apiserver sends a delete with the same version for each.
 func TestEventsThatExpireTogether(t *testing.T) {
 	c := newCluster(t)
 	a := c.apiserver(t)

@@ -22,7 +22,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/api"
 )
 
-// stalling is the store of a reflector, which takes no event while it is held.
+// stalling is the store of a reflector, which accepts no event while it is blocked.
 type stalling struct {
 	cache.Store
 	hold  sync.Mutex
@@ -40,8 +40,8 @@ func (s *stalling) Replace(all []any, version string) error {
 	return s.Store.Replace(all, version)
 }
 
-// TestAStalledReflectorResumes has the store of a reflector take nothing until the node has ended its
-// watch. The reflector resumes and does not list again.
+// TestAStalledReflectorResumes blocks the store of a reflector until the node has ended its watch.
+// The reflector resumes and does not list again.
 func TestAStalledReflectorResumes(t *testing.T) {
 	c := newCluster(t)
 	a := c.apiserver(t)
@@ -81,7 +81,7 @@ func TestAStalledReflectorResumes(t *testing.T) {
 	}
 	open(true)
 	store.hold.Lock()
-	const objects = 20 // 18 MB, and the reflector's connection takes 4 MiB for a watch
+	const objects = 20 // 18 MB, and the reflector's connection buffers 4 MiB for a watch
 	for i := range objects {
 		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("m-%d", i)}, Data: map[string]string{"large": strings.Repeat("x", 900_000)}}
 		if _, err := maps.Create(ctx, m, metav1.CreateOptions{}); err != nil {

@@ -21,8 +21,7 @@ import (
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// CI has a small storm at the tier; make bench-kube has a large one, and one at
-// apiservers alone beside it.
+// CI runs a small storm at the tier; make bench-kube runs a large one, and one at apiservers only.
 var (
 	stormInformers = flag.Int("storm.informers", 20, "reflectors of TestStorms")
 	stormObjects   = flag.Int("storm.objects", 60, "config maps of TestStorms")
@@ -32,7 +31,7 @@ var (
 	stormFaults    = flag.String("storm.faults", "", "faults of TestStorms that contain this")
 )
 
-// objectBytes is what the data of a config map has in storms.
+// objectBytes is the size of a config map's data in storms.
 const objectBytes = 1200
 
 // writer writes config maps through an apiserver that no fault touches.
@@ -100,7 +99,7 @@ func (w *writer) run(ctx context.Context, t *testing.T, rate int) {
 	}
 }
 
-// mark writes an object that all reflectors match, and returns its version.
+// mark writes an object that matches all reflectors, and returns its version.
 func (w *writer) mark(ctx context.Context, t *testing.T) int64 {
 	t.Helper()
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mark", Labels: map[string]string{"parity": "1"}}, Data: map[string]string{"at": time.Now().String()}}
@@ -119,12 +118,12 @@ func (w *writer) mark(ctx context.Context, t *testing.T) int64 {
 	return version
 }
 
-// fault is one way in which a side fails.
+// fault is one failure of a side.
 type fault struct {
 	name  string
 	steps []step
 	// whole: an apiserver or a node keeps the history, so that each reflector gets each event.
-	// Otherwise a difference leaves out versions that later ones replaced.
+	// Otherwise a difference omits versions that later ones replaced.
 	whole bool
 }
 
@@ -145,25 +144,25 @@ type storm struct {
 	faults   []fault
 	audience *audience
 	witness  *audience // at the writer's apiserver: one reflector of each kind
-	fewer    int       // events that the audience has had fewer than the witness, before the next fault
+	fewer    int       // missing events of the audience compared with the witness, before the next fault
 	rows     map[string][]row
 }
 
-// row is what one fault has cost.
+// row is the cost of one fault.
 type row struct {
 	lists           int
 	wrong           []string
-	left            int           // events that the witness had more than the reflectors
-	after           time.Duration // until all reflectors had the newest version, the longest of the steps
+	left            int           // events that the reflectors lacked compared with the witness
+	after           time.Duration // until all reflectors had the newest version, maximum over the steps
 	bytes           int64
 	events          int
 	serving, behind time.Duration
 }
 
-// TestStorms has reflectors at nodes, or at two apiservers, that fail in each way
-// while a writer goes on at a third apiserver. At the tier no reflector lists again, all of
-// them have each object of the writer's apiserver at its version, and each has as many events as
-// a reflector there, as long as the history is in an apiserver or a node.
+// TestStorms runs reflectors at nodes, or at two apiservers, with each fault while a writer
+// continues at a third apiserver. At the tier no reflector lists again, all of them have each
+// object of the writer's apiserver at its version, and each has as many events as a reflector
+// there, as long as an apiserver or a node has the history.
 func TestStorms(t *testing.T) {
 	for side := range strings.SplitSeq(*stormSides, ",") {
 		t.Run(side, func(t *testing.T) {
@@ -189,7 +188,7 @@ func TestStorms(t *testing.T) {
 	}
 }
 
-// stormArgs are those of the nodes.
+// stormArgs returns the arguments of the nodes.
 var stormArgs = []string{"--kube-preload", "configmaps.v1,configmaps.v1/json", "--drain-timeout", "5s"}
 
 func newStorm(ctx context.Context, t *testing.T, side string) *storm {
@@ -255,7 +254,7 @@ func newStorm(ctx context.Context, t *testing.T, side string) *storm {
 	return s
 }
 
-// writes writes so often.
+// writes writes the given number of times.
 func (s *storm) writes(ctx context.Context, t *testing.T, n int) {
 	t.Helper()
 	for range n {
@@ -265,7 +264,7 @@ func (s *storm) writes(ctx context.Context, t *testing.T, n int) {
 	}
 }
 
-// run has each fault in each cycle, with a writer.
+// run runs each fault in each cycle, with a writer.
 func (s *storm) run(ctx context.Context, t *testing.T) {
 	ctx, stop := context.WithCancel(ctx)
 	var writing sync.WaitGroup
@@ -281,7 +280,7 @@ func (s *storm) run(ctx context.Context, t *testing.T) {
 	}
 }
 
-// have has one fault, and notes what it has cost.
+// have runs one fault, and records its cost.
 func (s *storm) have(ctx context.Context, t *testing.T, f fault) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
@@ -297,7 +296,7 @@ func (s *storm) have(ctx context.Context, t *testing.T, f fault) {
 			r.after = max(r.after, time.Since(began))
 		}
 	}
-	s.w.mu.Lock() // no writer
+	s.w.mu.Lock() // stops the writer
 	defer s.w.mu.Unlock()
 	mark := s.w.mark(ctx, t)
 	s.witness.await(ctx, t, "mark", mark)
@@ -312,8 +311,8 @@ func (s *storm) have(ctx context.Context, t *testing.T, f fault) {
 	t.Logf("%s: %d lists, %d wrong, %d events left out, caught up after %v, failed requests: %v", f.name, r.lists, len(r.wrong), r.left, r.after.Round(time.Millisecond), s.audience.failed())
 }
 
-// report prints a table of all cycles: sums of lists, wrong stores and events that were left
-// out, the longest and the median time, and means of the others.
+// report prints a table of all cycles: sums of lists, wrong stores and omitted events, the longest
+// and the median time, and means of the others.
 func (s *storm) report(t *testing.T) {
 	t.Helper()
 	var text strings.Builder

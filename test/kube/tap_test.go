@@ -19,9 +19,9 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// tap is a Service like balancer that reads the requests which pass: it ends TLS on both
-// sides, with the protocol that the node chooses, and copies bytes. A node that dies
-// breaks the client's connection.
+// tap is a Service like balancer that reads the passing requests: it terminates TLS on both sides,
+// with the protocol that the node chooses, and copies bytes. A node's death breaks the client's
+// connection.
 type tap struct {
 	c     *cluster
 	url   string
@@ -33,7 +33,7 @@ type tap struct {
 	all   int      // guarded by mu; requests
 }
 
-// tap starts a tap before nodes.
+// tap starts a tap in front of nodes.
 func (c *cluster) tap(t *testing.T, nodes ...*node) *tap {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -41,7 +41,7 @@ func (c *cluster) tap(t *testing.T, nodes ...*node) *tap {
 		t.Fatal(err)
 	}
 	x := &tap{c: c, url: "https://" + l.Addr().String(), nodes: nodes}
-	cert := c.ca.IssueFor(t, "tap", time.Now().Add(-time.Hour), time.Now().Add(time.Hour)).Pair // rustls takes no year 1
+	cert := c.ca.IssueFor(t, "tap", time.Now().Add(-time.Hour), time.Now().Add(time.Hour)).Pair // rustls rejects year 1
 	var running sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() {
@@ -62,7 +62,7 @@ func (c *cluster) tap(t *testing.T, nodes ...*node) *tap {
 	return x
 }
 
-// forward copies a connection to the next node that listens, until one side closes.
+// forward copies a connection to the next listening node, until one side closes.
 func (x *tap) forward(ctx context.Context, client net.Conn, cert tls.Certificate, trust *tls.Config) {
 	defer client.Close()
 	var node *tls.Conn
@@ -99,7 +99,7 @@ func (x *tap) forward(ctx context.Context, client net.Conn, cert tls.Certificate
 	reading.Go(func() { x.read(bufio.NewReader(requests)) })
 	done := make(chan struct{}, 2)
 	go func() {
-		_, _ = io.Copy(node, io.TeeReader(secure, copied)) // until one of the two closes
+		_, _ = io.Copy(node, io.TeeReader(secure, copied)) // until either side closes
 		done <- struct{}{}
 	}()
 	go func() {

@@ -33,14 +33,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/upstream"
 )
 
-// tier is the tier's API before apiservers, with a count of its requests.
+// tier is the tier's API in front of apiservers, with a count of its requests.
 type tier struct {
 	url    string
 	server *api.Server
 
 	mu     sync.Mutex
 	lists  map[string]int // guarded by mu; by User-Agent: lists, and watches that begin with the state
-	passed map[string]int // guarded by mu; requests that an apiserver got, by verb and path
+	passed map[string]int // guarded by mu; requests forwarded to an apiserver, by verb and path
 }
 
 func (c *cluster) tier(t *testing.T, change func(*api.Config), tune func(*guard.Config), servers ...string) *tier {
@@ -127,11 +127,11 @@ func (x *tier) counted() (lists int) {
 	return lists
 }
 
-// informer is an informer of config maps and what its handlers were told.
+// informer is an informer of config maps and the updates of its handlers.
 type informer struct {
 	name  string
 	store cache.Store
-	// match reports whether an object is for it; nil: each is.
+	// match reports whether an object matches it; nil: all match.
 	selector string
 
 	mu      sync.Mutex
@@ -277,9 +277,8 @@ func (c *cluster) informersWith(ctx context.Context, t *testing.T, at string, ea
 	return all
 }
 
-// TestInformersDoNotListAgain kills and restarts the apiserver behind the tier
-// while another one is written to: its watch cache starts empty, so an
-// informer of its own would list.
+// TestInformersDoNotListAgain kills and restarts the apiserver behind the tier during writes to
+// another one: its watch cache starts empty, so a direct informer would list again.
 func TestInformersDoNotListAgain(t *testing.T) {
 	c := newCluster(t)
 	behind, beside := c.apiserver(t), c.apiserver(t)

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// TestADeletedDefinition has an informer of a custom resource at each of two nodes that share their
-// watches. The definition is deleted: the informers see the objects go, both nodes stop following the resource,
-// and their clients get the apiserver's 404. It is created again: the informers continue.
+// TestADeletedDefinition runs an informer of a custom resource at each of two nodes that share their watches.
+// The definition is deleted: the informers get the deletes of the objects, both nodes stop following the
+// resource, and their clients get the apiserver's 404. It is created again: the informers continue.
 func TestADeletedDefinition(t *testing.T) {
 	c := newCluster(t)
 	at := c.apiserver(t)

@@ -1,4 +1,4 @@
-// Package e2e has the end-to-end tests of Kubernetes for its API, as a program.
+// Package e2e runs Kubernetes' end-to-end tests of its API, as a program.
 package e2e
 
 import (
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestE2E runs the tests that -ginkgo.focus and -ginkgo.skip choose.
+// TestE2E runs the tests that -ginkgo.focus and -ginkgo.skip select.
 func TestE2E(t *testing.T) {
 	gomega.RegisterFailHandler(framework.Fail)
 	suite, reporter := framework.CreateGinkgoConfig()
