@@ -136,7 +136,7 @@ func plants() map[string]plant {
 			return []proto.Message{m}
 		}},
 
-		"an event is lost": onEvents("told of", func(c *call, r *pb.WatchResponse) []proto.Message { return is(c.n%7 == 3, r) }),
+		"an event is lost": onEvents("no events of revision", func(c *call, r *pb.WatchResponse) []proto.Message { return is(c.n%7 == 3, r) }),
 		"an event twice":   onEvents("behind", func(_ *call, r *pb.WatchResponse) []proto.Message { return []proto.Message{r, clone(r)} }),
 		"one event of two": onEvents("events of revision", func(_ *call, r *pb.WatchResponse) []proto.Message {
 			if n := len(r.Events); n > 1 && r.Events[0].Kv.ModRevision == r.Events[n-1].Kv.ModRevision {
@@ -195,7 +195,7 @@ func plants() map[string]plant {
 			}
 			return []proto.Message{r}
 		}},
-		"a header behind the events": onEvents("under a header of", func(_ *call, r *pb.WatchResponse) []proto.Message {
+		"a header behind the events": onEvents("with a header of", func(_ *call, r *pb.WatchResponse) []proto.Message {
 			r.Header.Revision--
 			return []proto.Message{r}
 		}),
@@ -262,7 +262,7 @@ func plants() map[string]plant {
 		"a cancel without an answer": onWatch("not within", func(_ *call, r *pb.WatchResponse) []proto.Message {
 			return is(r.Canceled && !r.Created && r.CompactRevision == 0, r)
 		}),
-		"a cancel of nothing is answered": {method: "Watch.Watch", want: "there is no such watch", response: func(c *call, m proto.Message) []proto.Message {
+		"a cancel of nothing is answered": {method: "Watch.Watch", want: "the watch does not exist", response: func(c *call, m proto.Message) []proto.Message {
 			for _, q := range c.requests {
 				if id := q.(*pb.WatchRequest).GetCancelRequest().GetWatchId(); id == 4711 && c.kept == nil {
 					c.kept = m
@@ -295,14 +295,14 @@ func plants() map[string]plant {
 		}),
 		"no notification": onNotification("not within", func(*pb.WatchResponse) []proto.Message { return nil }),
 		"progress that nobody asked for": {
-			method: "Watch.Watch", want: "did not ask for",
+			method: "Watch.Watch", want: "without a request",
 			request: onCreate(func(c *pb.WatchCreateRequest) { c.ProgressNotify = true }),
 		},
 		"no previous values": {method: "Watch.Watch", strict: true, want: "event", request: onCreate(func(c *pb.WatchCreateRequest) { c.PrevKv = false })},
 		"fragments that are too large": {method: "Watch.Watch", strict: true, want: "fragments end at", request: onCreate(func(c *pb.WatchCreateRequest) {
 			c.Fragment = false
 		})},
-		"progress before the events": {strict: true, method: "Watch.Watch", want: "though it was not told of", late: func(m proto.Message) bool {
+		"progress before the events": {strict: true, method: "Watch.Watch", want: "but no events of revision", late: func(m proto.Message) bool {
 			return len(m.(*pb.WatchResponse).Events) > 0
 		}},
 		"progress before it begins": {method: "Watch.Watch", want: "progress", response: func(c *call, m proto.Message) []proto.Message {

@@ -315,7 +315,7 @@ func (r *reading) judgePromise(t *told, tr *truth, revision int64) {
 		return // progress may precede the first events of a new watch
 	}
 	if missing := t.missing(tr, revision); missing != nil {
-		r.complain(t, "progress %d, though it was not told of %d: %s", revision, missing.revision, shorten(oneLine(missing.events[0])))
+		r.complain(t, "progress %d, but no events of revision %d: %s", revision, missing.revision, shorten(oneLine(missing.events[0])))
 	}
 	t.last, t.begun = max(t.last, revision), true
 }
@@ -345,7 +345,7 @@ func (r *reading) judgeBatch(t *told, tr *truth, compacted int64, events []*mvcc
 		return
 	}
 	if missing := t.missing(tr, rev-1); missing != nil {
-		r.complain(t, "events of revision %d, but not of %d: %s", rev, missing.revision, shorten(oneLine(missing.events[0])))
+		r.complain(t, "events of revision %d, but no events of revision %d: %s", rev, missing.revision, shorten(oneLine(missing.events[0])))
 		return
 	}
 	t.last = rev

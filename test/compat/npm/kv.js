@@ -38,7 +38,7 @@ run(async client => {
   say('earlier', await list().revision(12).keys())
   assert.deepEqual(await list().serializable(true).limit(1).exec().then(r => r.kvs.length <= 1), true)
 
-  // What cannot be.
+  // Errors.
   const future = await failure(client.get('a').revision(1000))
   say('future', future.constructor.name, future.message)
   say('empty', (await failure(client.put('').value('x'))).message)

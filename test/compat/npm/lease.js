@@ -20,14 +20,14 @@ run(async client => {
   say('revoked', lease.revoked(), await client.getAll().prefix('l/').count())
   say('gone', (await failure(client.put('l/c').value('x').lease(await lease.grant()).exec())).message)
 
-  // A short one, kept alive by itself while whoever answers dies.
+  // A short lease, kept alive automatically while its server dies.
   const short = client.lease(20)
   await short.put('l/short').value('x')
   const beats = queue()
   short.on('keepaliveSucceeded', () => beats.push(1))
   short.on('lost', e => { console.error('lost', e); process.exit(1) })
 
-  // A lock keeps others out.
+  // A lock excludes others.
   const lock = await client.lock('jobs').ttl(30).acquire()
   say('locked', (await failure(client.lock('jobs').acquire())).constructor.name)
   await lock.release()

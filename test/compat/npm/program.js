@@ -1,5 +1,5 @@
 'use strict'
-// What the programs share: a client of the endpoints in ENDPOINTS (host:port,
+// The programs share a client of the endpoints in ENDPOINTS (host:port,
 // comma separated), lines for the transcript on standard output, and lines from
 // the test on standard input.
 const readline = require('node:readline')
@@ -7,21 +7,21 @@ const { Etcd3 } = require('etcd3')
 
 const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]()
 
-// say prints a line that is the same whoever answers.
+// say prints a line that does not depend on the server.
 function say (...words) {
   console.log(words.map(w => typeof w === 'string' ? w : JSON.stringify(w)).join(' '))
 }
 
-// told waits for the next line from the test.
+// told waits for the next line of the test.
 async function told () { return (await lines.next()).value }
 
-// failure returns how a promise fails.
+// failure returns the error of a promise.
 async function failure (promise) {
   try { await promise } catch (e) { return e }
   throw new Error('it did not fail')
 }
 
-// queue collects what is emitted, to be awaited one by one.
+// queue collects emitted values, to be awaited one by one.
 function queue () {
   const items = []
   let wake

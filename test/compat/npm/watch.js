@@ -1,5 +1,5 @@
 'use strict'
-// Watches, with what was before, over reconnects.
+// Watches with previous values, across reconnects.
 const assert = require('node:assert/strict')
 const { failure, queue, run, say, told } = require('./program')
 
@@ -38,13 +38,13 @@ run(async client => {
   say('inside', await inside.next())
   say('all', await all.next())
 
-  // A watch that ends says so, and the others go on.
+  // A watch reports its end, and the others continue.
   const short = await client.watch().key('w/short').create()
   await short.cancel()
   await client.put('w/short').value('x')
   say('all', await all.next())
 
-  // Whoever answers dies; the test tells what it wrote in the meantime.
+  // The server dies; the test sends its writes meanwhile.
   let lost = 0
   prefix.on('disconnected', () => lost++)
   say('break')
@@ -54,7 +54,7 @@ run(async client => {
   say('all', await all.next())
   for (const q of [all, one, past]) assert.equal(q.length, 0)
 
-  // Too old.
+  // A compacted revision.
   await client.kv.compact({ revision: 5 })
   say('compact', 'done')
   say('too old', (await failure(client.watch().prefix('w/').startRevision('2').create().then(w =>

@@ -25,7 +25,7 @@ def api():
 
 
 class Loop:
-    """What the client's documentation has a program do without an informer."""
+    """Follows a resource without an informer, as the client's documentation describes."""
 
     def __init__(self):
         self.held = {}

@@ -66,7 +66,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let lists = watcher::Config::default();
     let streams = watcher::Config::default().streaming_lists();
     for (name, config_of) in [("list", &lists), ("stream", &streams)] {
-        // A client for each, so that they have connections of their own.
+        // A separate client for each, with separate connections.
         let client = || Client::try_from(config.clone());
         let api = || client().map(|c| Api::namespaced(c, "default"));
         follow(name, &mut stores, watcher(api()?, config_of.clone()), value);
