@@ -104,7 +104,7 @@ func (c *Cache) Claims() []kv.Claim {
 	return out
 }
 
-// newest returns the most recently put or deleted keys; at most half of them are deleted.
+// newest returns up to most keys: those of the last most/2 deletes, then the most recently put ones.
 func (l *changeLog) newest(most int) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 //
 // The watch of a run forms while its places get their updates from other watches. It is created like
 // any other: from the present, and it brings everything after its announcement. The places move at one
-// answer of etcd, whose revision R is exact for all watches of the stream. Up to R the places have
+// answer of etcd that brings all watches of the stream to exactly its revision R. Up to R the places have
 // everything from the old watches, which bring nothing more; everything after R comes from the new
 // watch (watchable_store.go: progressIfSync excludes notify). So nothing is missing or comes twice,
 // and a revision is never split between two watches. The run ignores the keys of places that leave it,

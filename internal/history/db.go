@@ -70,7 +70,7 @@ func (s *Store) open() error {
 	return syncDir(s.cfg.Dir) // the file may be new
 }
 
-// openFile opens an existing file.
+// openFile opens the file and fails if it is damaged. It creates a missing file unless readOnly.
 func (s *Store) openFile(readOnly bool) error {
 	return guard(func() error {
 		db, err := bbolt.Open(s.path(), 0o600, &bbolt.Options{

@@ -71,8 +71,8 @@ type Config struct {
 	// address may take its name.
 	ReclaimTime time.Duration
 	// ViewInterval is the time between two reads of memberlist's states while they
-	// change. Without changes it is five times as long, and longer in proportion
-	// with more than fifty members. Joins and departures are seen at once. A
+	// change. Without changes it is five times as long, and a tenth of the members
+	// times as long from sixty members on. Joins and departures are seen at once. A
 	// suspicion that begins and ends within this time is not seen.
 	ViewInterval time.Duration
 	// RetryInterval is the time between two attempts to join while we are alone

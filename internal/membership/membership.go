@@ -262,7 +262,7 @@ func (m *Membership) Members() []shard.Member {
 func (m *Membership) Changes() <-chan struct{} { return m.changes.Wait() }
 
 // JoinError reports why this node is alone although it should join others, or
-// why they do not accept it; nil when it has joined.
+// why they do not accept it; nil otherwise.
 func (m *Membership) JoinError() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -114,7 +114,7 @@ type Config struct {
 	MaxClientBytes int64
 	// MaxWatchBytes bounds the memory of their open watches, which is counted separately.
 	MaxWatchBytes int64
-	// MaxStaleness is the age at which serializable reads without their own
+	// MaxStaleness is the age above which serializable reads without their own
 	// bound refuse data.
 	MaxStaleness time.Duration
 	// MaxEtcdLists is how many lists, leaps and long catch-ups read etcd at a

@@ -133,8 +133,8 @@ func (h *historian) close() error {
 }
 
 // Drop removes the saved history of a shard whose copy was wrong: a restart would load it, and it
-// would contradict etcd. The caller has already removed that copy from the store, so it is not
-// saved again.
+// would contradict etcd. The caller has already removed that copy from the node's copies, so it is
+// not saved again.
 func (h *historian) Drop(id shard.ID) {
 	if h.store == nil {
 		return

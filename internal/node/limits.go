@@ -16,8 +16,8 @@ type limits struct {
 
 // newLimits allows for a thousand nodes, each with two connections at a time, and for five
 // voters with a few raft connections each. A TCP connection of gossip ends within
-// milliseconds. At the HTTP port one address gets a quarter of the connections, and half of
-// that for handshakes, so that it evicts its own connections and not those of a kubelet.
+// milliseconds. At the HTTP port one address gets at most a quarter of the connections, which is
+// half of the pending ones, so that it evicts its own connections and not those of a kubelet.
 func newLimits(cfg *Config, large *fair.Turns) limits {
 	limit := func(port string, most, pending int, turns *netlimit.Turns) *netlimit.Limit {
 		return netlimit.New(netlimit.Config{Port: port, Max: most, MaxPending: pending, Turns: turns, Logger: cfg.Logger})

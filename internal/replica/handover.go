@@ -203,7 +203,7 @@ func joins(u kv.Update, req kv.FollowRequest) error {
 // scout searches for a better candidate than s that is not stale. It ends s when it
 // finds one, which it returns if it may replace s, or when s is no longer a candidate.
 //
-// etcd is better only for the first node in the order. A node with others before it
+// etcd is better only if no other candidate comes before it. A node with others before it
 // waits until one of them reads etcd itself: otherwise, all replicas would read etcd
 // for a moment at each change of the owner.
 func (r *run) scout(ctx context.Context, s *stream, relieve bool) *stream {

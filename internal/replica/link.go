@@ -94,7 +94,7 @@ type holder struct {
 	quiet   quiet     // guarded by link.mu
 
 	// turn is held by the stream's goroutine except while it waits for the next update. The
-	// holder reports to the follower.
+	// goroutine that holds it reports to the follower.
 	turn   sync.Mutex
 	at     joint                  // guarded by turn
 	report func(kv.Revision) bool // guarded by turn; kv.FollowRequest.Progress; may be nil

@@ -81,7 +81,7 @@ const (
 )
 
 // Router finds shards. Create it with New; it serves at once, and Run moves
-// watches whose caches have retired to new ones.
+// watches to new caches when theirs have retired.
 type Router struct {
 	cfg     Config
 	kick    wait.Bell

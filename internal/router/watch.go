@@ -20,7 +20,7 @@ type Watch struct {
 	delivered kv.Revision
 	state     atomic.Int32
 	// place is owned by the user while state is settled, by the router's Run while it is
-	// homeless. Both place and state change only under mu: see Position.
+	// homeless. The source in it and the state change under mu: see Position.
 	place place
 	err   error     // the reason for failed; set before state
 	since time.Time // when it became homeless; written under mu

@@ -28,7 +28,7 @@ func (c Configure) apply(m *Map) (*Map, error) {
 		next.tile(r, m)
 	}
 	for i := range next.Shards {
-		// Extra replicas for watches end when all shards now have as many.
+		// Extra replicas for watches end when all shards now have at least as many.
 		if h := &next.Shards[i].Home; len(h.Pins) == 0 && h.Replicas <= c.Replicas {
 			h.Replicas = 0
 		}

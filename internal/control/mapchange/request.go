@@ -39,7 +39,7 @@ type Request interface {
 type Split struct {
 	Shard shard.ID
 	// At are the first keys of all parts but the first, in any order. At least one:
-	// for a request without a cut, the operator's node adds one that halves the keys.
+	// to a request without a cut, the node that receives it adds one that halves the keys.
 	At []string
 }
 

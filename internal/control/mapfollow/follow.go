@@ -127,7 +127,7 @@ func (f *Follower) followVoters(ctx context.Context, fail context.CancelCauseFun
 // errLateMap ends the stream of a voter whose map is older than that of other nodes.
 var errLateMap = errors.New("other nodes have newer shard maps than this voter")
 
-// followVoter follows the map of a voter until the node stops voting or is late.
+// followVoter follows the map of a voter until mapVoters no longer returns it, or its map is late.
 func (f *Follower) followVoter(ctx context.Context, voter shard.NodeID) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup

@@ -105,8 +105,8 @@ type Config struct {
 // identity.
 func Defaults() Config {
 	return Config{
-		// The leader sends each voter ten heartbeats in this time, and each of them wakes
-		// both. Only changes of the map wait for a new leader, and gossip needs 5 s to find
+		// The leader sends each voter up to ten heartbeats in this time, and each wakes both
+		// nodes. Only changes of the map wait for a new leader, and gossip needs 5 s to find
 		// that a node is gone.
 		Heartbeat: 2 * time.Second, Election: 2 * time.Second,
 		Rules: planner.DefaultRules(), Balance: planner.DefaultBalance(),

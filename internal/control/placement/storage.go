@@ -34,7 +34,7 @@ type storage struct {
 }
 
 // raftLogs are the raft logs of a data directory: one for each generation in which the
-// node has voted (see [shard.Map.Recover]). A node that changes to another generation
+// node has run raft (see [shard.Map.Recover]). A node that changes to another generation
 // opens its log, and never reads the old one again.
 type raftLogs interface {
 	// newest returns the newest generation that has a log; 0: the first, or none.

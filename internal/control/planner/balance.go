@@ -13,8 +13,8 @@ import (
 // Balance configures how the load of shards changes the map. The zero Balance
 // changes nothing.
 type Balance struct {
-	// Split allows to cut a shard in two if its load has exceeded one of these
-	// bounds for Patience; 0: no bound.
+	// Split allows to cut a shard in two if its load has been at or above one of
+	// these bounds for Patience; 0: no bound.
 	Split        bool
 	SplitBytes   int64   // of keys and values in memory, on one node
 	SplitEvents  float64 // per second, from etcd
@@ -221,7 +221,7 @@ func (l *look) rehome(homes ...shard.ShardHome) {
 	}
 }
 
-// split cuts a shard whose load has exceeded a bound for Patience.
+// split cuts a shard whose load has been at or above a bound for Patience.
 func (l *look) split(s *shard.Shard) {
 	load := l.loads[s.ID] // the load that a split can divide
 	watches := load.Watches

@@ -292,8 +292,8 @@ func (o *owners) heirs() [][]int {
 	return heirs
 }
 
-// fewestOwners returns the size of a smallest set of nodes that together have a copy of each shard, as found by a
-// greedy set cover. It ranks nodes as the planner does, so that both find the same number.
+// fewestOwners returns how many nodes a greedy set cover takes to have a copy of each shard, which need not be the
+// fewest possible. It ranks nodes as the planner does, so that both find the same number.
 func fewestOwners(m *shard.Map) int {
 	ranks := make(map[shard.NodeID]int)
 	for i := range m.Shards {
@@ -338,8 +338,8 @@ func (o *owners) even() {
 		}
 		to := o.path(most)
 		if to < 0 {
-			// On each node that this node reaches, an additional unit costs as much as this node's last
-			// unit, the most expensive of all. So no path through those nodes helps any other node.
+			// On each node that this node reaches, an additional unit costs at least as much as this node's
+			// last unit, the most expensive of all. So no path through those nodes helps any other node.
 			for r := range o.from {
 				if o.from[r].search == o.search {
 					o.closed[r] = true

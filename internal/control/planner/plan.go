@@ -74,8 +74,8 @@ type zoneScratch struct {
 	taken int    // number of nodes chosen
 }
 
-// planNode is a node that is or was a candidate. A node whose zone or weight
-// changes gets a new planNode.
+// planNode is a node that is or was a candidate. A node that becomes a candidate
+// again, or whose zone or weight changes, gets a new planNode.
 type planNode struct {
 	name shard.NodeID
 	lane uint64

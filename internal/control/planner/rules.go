@@ -205,7 +205,7 @@ func moved(m *shard.Map, moves []shard.Move) iter.Seq2[*shard.Shard, shard.Move]
 // Decide returns the moves to make now:
 //   - moves from nodes that left or drain, at once;
 //   - moves from nodes that are dead (or not seen) for DeadGrace, once per
-//     MoveInterval and shard, or at once if no live node has the shard;
+//     MoveInterval and shard, without that interval if no live node has the shard;
 //   - moves that only add live replicas that a shard lacks, when the newcomer has
 //     been alive for Settle;
 //   - all other moves, to newcomers and back home, when the newcomer has been alive
@@ -222,8 +222,8 @@ func moved(m *shard.Map, moves []shard.Move) iter.Seq2[*shard.Shard, shard.Move]
 // not answer the leader, keeps its shards and gets none. A node that is held down or
 // does not answer may stay so, and other nodes get shards in its place.
 //
-// A shard goes to at most MaxFills newcomers at a time in the cluster, and at most
-// MaxNodeFills from or to one node: first the shards that have the fewest live
+// Shards go to at most MaxFills newcomers at a time in the cluster, and to at most
+// MaxNodeFills from or on one node: first the shards that have the fewest live
 // replicas. A move that waits for this still removes replicas at once from
 // nodes that left, drain or are dead. If no node has a shard, its move does not wait.
 func (r Rules) Decide(m *shard.Map, members []shard.Member, h Observations, now time.Time) Decision {

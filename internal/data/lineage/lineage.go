@@ -315,8 +315,8 @@ func (l *Keeper) confirmed(ctx context.Context, number uint64, why *kv.HistoryEr
 	return false
 }
 
-// witnessed reports whether the other nodes make a restore certain that this node has
-// suspected for the time doubted: one has detected it, too, or none denies it.
+// witnessed reports whether the other nodes make a restore certain that this node has suspected
+// for the time doubted: one has detected it, too, or none denies it and votePatience has passed.
 func witnessed(agree, deny int64, doubted time.Duration) bool {
 	return agree > 0 || deny == 0 && doubted > votePatience
 }

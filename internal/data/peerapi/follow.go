@@ -190,7 +190,7 @@ func (f *follower) run(ctx context.Context) error {
 				return err
 			}
 		case <-f.srv.cfg.Stopping:
-			if err := f.drain(); err != nil { // drain may hold events back
+			if err := f.drain(); err != nil { // the stream may hold events back
 				return err
 			}
 			return kv.ShuttingDown()

@@ -54,7 +54,7 @@ func (c *Reader) CheckRevision(ctx context.Context, revision kv.Revision) (now k
 // verdict is the answer for every revision that callers were waiting for when the read began.
 type verdict struct {
 	now  kv.Revision // etcd's revision
-	gone kv.Revision // the highest requested revision that etcd has compacted, with all below; 0: none
+	gone kv.Revision // the highest revision that etcd is known to have compacted, with all below; 0: none
 }
 
 // judgeAsked searches the callers' revisions for the lowest one that etcd has not compacted. The

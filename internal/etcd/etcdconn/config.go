@@ -40,7 +40,7 @@ type Config struct {
 	// revisions in one. A larger response is fetched in fragments.
 	MaxResponseBytes int
 
-	// Logger logs when etcd becomes unavailable or available. Required.
+	// Logger logs changes in the availability of etcd and of its members. Required.
 	Logger *slog.Logger
 	// Dialer makes connections, for simulations; nil: TCP.
 	Dialer func(ctx context.Context, addr string) (net.Conn, error)
