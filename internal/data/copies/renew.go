@@ -17,7 +17,7 @@ type renewal struct {
 }
 
 // Renew requests a renewal, and reports whether it has begun. It has not if the wrong
-// copy is gone. It fails when ctx ends.
+// copy is gone. It fails when ctx ends; the renewal may begin all the same.
 func (s *Set) Renew(ctx context.Context, id shard.ID, wrong *cache.Cache, avoid []string) (begun bool, err error) {
 	r := renewal{wrong: wrong, id: id, avoid: avoid, begun: make(chan bool, 1)}
 	select {
@@ -27,9 +27,10 @@ func (s *Set) Renew(ctx context.Context, id shard.ID, wrong *cache.Cache, avoid 
 	}
 	select {
 	case begun = <-r.begun:
+		return begun, nil
 	case <-ctx.Done():
+		return false, ctx.Err()
 	}
-	return begun, nil
 }
 
 // Renewing returns how many wrong copies are being reloaded.
