@@ -50,10 +50,8 @@ func (p presence) hold(settle time.Duration) time.Duration {
 		return settle
 	}
 	hold := holdFirst
-	for range p.returns - 2 {
-		if hold *= 2; hold >= holdMost {
-			return holdMost
-		}
+	for i := 2; i < p.returns && hold < holdMost; i++ {
+		hold = min(2*hold, holdMost)
 	}
 	return max(hold, settle)
 }

@@ -674,8 +674,10 @@ func TestHowLongANodeIsHeld(t *testing.T) {
 			t.Errorf("after %d returns: %v, want %v", returns, got, want)
 		}
 	}
-	if got := (presence{returns: 2}).hold(time.Hour); got != time.Hour {
-		t.Errorf("with a longer settle time: %v", got)
+	for _, returns := range []int{2, 100} {
+		if got := (presence{returns: returns}).hold(time.Hour); got != time.Hour {
+			t.Errorf("after %d returns, with a longer settle time: %v", returns, got)
+		}
 	}
 	start := time.Unix(1000, 0)
 	for what, c := range map[string]struct {
