@@ -18,7 +18,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// slowConn is a connection whose calls return one second after they were cancelled.
+// slowConn is a connection whose calls return some time after they were cancelled: Recv after one second, Send
+// after two.
 type slowConn struct {
 	grpc.ClientConnInterface
 	inside atomic.Int64 // number of calls that have not returned
@@ -37,22 +38,22 @@ type slowStream struct {
 
 func (s *slowStream) Context() context.Context { return s.ctx }
 
-func (s *slowStream) wait() error {
+func (s *slowStream) wait(after time.Duration) error {
 	s.conn.inside.Add(1)
 	defer s.conn.inside.Add(-1)
 	<-s.ctx.Done()
-	time.Sleep(time.Second)
+	time.Sleep(after)
 	return status.FromContextError(s.ctx.Err()).Err()
 }
 
-func (s *slowStream) RecvMsg(any) error { return s.wait() }
+func (s *slowStream) RecvMsg(any) error { return s.wait(time.Second) }
 func (s *slowStream) CloseSend() error  { return nil }
 
 func (s *slowStream) SendMsg(any) error {
 	if s.sent.Add(1) == 1 {
 		return nil // the request
 	}
-	return s.wait()
+	return s.wait(2 * time.Second)
 }
 
 // Following a peer waits for its calls before it returns: a running call would use a connection that is being
