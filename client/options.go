@@ -115,7 +115,7 @@ func WithConflation(d time.Duration) MirrorOption {
 
 // WithMaxStaleness sets the age at which the data of a node is too old: the watch then
 // searches for a node that is closer to etcd until it finds one. At least 100 ms.
-// [WatcherStats.FreshAt] has the age meanwhile.
+// [WatcherStats.FreshAt] shows the age meanwhile.
 func WithMaxStaleness(d time.Duration) MirrorOption {
 	return mirrorOption{func(o *watchOptions) { o.maxStale = d }}
 }

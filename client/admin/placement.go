@@ -137,12 +137,12 @@ type PlacementPlan struct {
 	Warnings []string
 }
 
-// PlacementStep is the change of a shard, or of two that are merged.
+// PlacementStep is the change of one shard, or of several that are split or merged together.
 type PlacementStep struct {
-	// From is the current shard, or the two to merge; To is the resulting shard, or the
-	// parts. The IDs of parts are those that they get if no other change comes first;
-	// that of a merged shard is 0. Keys that become served have no shard in From, and
-	// keys that are no longer served none in To.
+	// From has the shards before the step: one, or those that are merged. To has the
+	// shards after it: one, or the parts of a split. The IDs of parts are those that they
+	// get if no other change comes first; that of a merged shard is 0. Keys that become
+	// served have no shard in From, and keys that are no longer served none in To.
 	From, To []Shard
 	// Filling has the nodes that must copy the shard from others, Bytes about the total
 	// size of these copies; -1: not known.
@@ -155,8 +155,8 @@ type PlacementStep struct {
 // PlacementProgress is the progress of a change.
 type PlacementProgress struct {
 	MapVersion uint64
-	// ShardsLeft is the number of shards of the plan that do not have their final
-	// replicas yet, or are not loaded there.
+	// ShardsLeft is the number of steps of the plan whose shards are not changed yet, or
+	// not loaded yet on their new nodes.
 	ShardsLeft int
 	// Filling has replicas that are being loaded, 100 at most.
 	Filling []ReplicaFilling

@@ -17,7 +17,7 @@ import (
 
 // A watch as server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html.
 // The id of an event is the resume token of a client that has applied everything up to this event. Fragments of
-// a revision have none, and neither have the parts of a resync before the last.
+// a revision but the last have none, and neither have the parts of a unit but the last.
 
 // keyJSON is a key with its value and revisions. Bytes that are not UTF-8 are base64 in a field of their own.
 type keyJSON struct {
@@ -153,8 +153,8 @@ type eventWriter struct {
 	cluster string // of the history of all revisions
 	lineage uint64
 	at      int64 // the client's position
-	whole   bool  // the client has no position until a resync has ended
-	partial bool  // a revision or resync is incomplete
+	whole   bool  // the client has no position until a unit has ended
+	partial bool  // a revision or a unit is incomplete
 }
 
 // begin handles a response before the watch has started. If the watch ends, it returns the reason as an error.

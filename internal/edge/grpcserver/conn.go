@@ -36,7 +36,7 @@ type conn struct {
 	initial int64          // guarded by mu; the client's window for new streams
 	out     output         // guarded by mu; frames to write
 	blocked list.List      // guarded by mu; of *stream, senders that wait for room or for the connection's window
-	room    sync.Cond      // readers and handlers wait on it for room in the output; the reader also for handlers to end
+	room    sync.Cond      // the reader and handlers wait on it for room in the output; the reader also for handlers to end
 	bye     goodbye        // guarded by mu
 	probe   probe          // guarded by mu
 	keep    keepalive      // guarded by mu

@@ -402,7 +402,7 @@ func (q *Queue) sweep(now time.Time) {
 	}
 }
 
-// dropAll drops all batches, after the last one has begun.
+// dropAll drops all batches, once no batch begins any more.
 func (q *Queue) dropAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -194,8 +194,8 @@ type Limits struct {
 // configuration: the raft leader's applies.
 type Elastic struct {
 	// AutoSplit splits a shard that exceeds one of these bounds for SplitAfter: bytes of keys and values in
-	// memory, events per second from etcd, watches of clients at all nodes together. 0: no bound. It creates at
-	// most MaxShards shards.
+	// memory, events per second from etcd, watches of clients at all nodes together. 0: no bound. It splits
+	// none once there are MaxShards shards.
 	AutoSplit    bool
 	SplitBytes   Size
 	SplitEvents  int
@@ -209,8 +209,8 @@ type Elastic struct {
 	// AutoOwners lets as few nodes own shards as the events need: one for every SplitEvents. Without it, or
 	// with SplitEvents 0, all nodes own shards. SplitAfter and MergeAfter apply here, too.
 	AutoOwners bool
-	// ReplicaWatches is the number of watches of a shard for each extra replica, at most MaxExtraReplicas
-	// beyond Replicas. SplitAfter and MergeAfter apply here, too.
+	// ReplicaWatches is the number of watches for each replica of a shard: more watches add replicas, at most
+	// MaxExtraReplicas beyond Replicas. SplitAfter and MergeAfter apply here, too.
 	ReplicaWatches   int
 	MaxExtraReplicas int
 	// MaxMoves and MaxNodeMoves bound the replicas that are loaded concurrently because shards move: in the

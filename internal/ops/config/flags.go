@@ -143,10 +143,10 @@ func (c *Config) elasticFlags(fs *pflag.FlagSet) {
 	fs.Var(&e.SplitBytes, "split-bytes", "bytes of keys and values in memory at which a shard is split; 0: any")
 	fs.IntVar(&e.SplitEvents, "split-events", e.SplitEvents, "`number` of events per second at which a shard is split; 0: any")
 	fs.IntVar(&e.SplitWatches, "split-watches", e.SplitWatches, "`number` of watches, on all nodes, at which a shard is split; 0: any")
-	fs.IntVar(&e.MaxShards, "max-shards", e.MaxShards, "`number` of shards above which no shard is split automatically")
+	fs.IntVar(&e.MaxShards, "max-shards", e.MaxShards, "`number` of shards from which on no shard is split automatically")
 	fs.BoolVar(&e.AutoMerge, "auto-merge", e.AutoMerge, "merge neighbours that have less than a quarter of the load at which a shard is split, while there are more than --shards")
 	fs.BoolVar(&e.AutoOwners, "auto-owners", e.AutoOwners, "have few nodes own all shards, one for every --split-events, which saves messages for each write; false: all nodes own shards")
-	fs.IntVar(&e.ReplicaWatches, "replica-watches", e.ReplicaWatches, "`number` of watches of a shard for each extra replica; 0: any")
+	fs.IntVar(&e.ReplicaWatches, "replica-watches", e.ReplicaWatches, "`number` of watches for each replica of a shard; more watches add replicas; 0: any")
 	fs.IntVar(&e.MaxExtraReplicas, "max-extra-replicas", e.MaxExtraReplicas, "maximum `number` of extra replicas, added to --replicas because of watches; 0: none")
 	fs.DurationVar(&e.ReplaceVoterAfter, "replace-voter-after", e.ReplaceVoterAfter, "how long a voter is gone before another node with --bootstrap-expect replaces it; 0: never replaced")
 }

@@ -72,7 +72,7 @@ type UnitJSON struct {
 	// delta or conflated unit.
 	From int64 `json:"from_revision,omitempty"`
 	// A BEGIN has the history that revisions belong to, and Keys, the number of
-	// lines of the unit.
+	// lines between it and the END.
 	ClusterID string `json:"cluster_id,omitempty"`
 	Lineage   uint64 `json:"lineage,omitempty"`
 	Keys      *int   `json:"keys,omitempty"`

@@ -47,7 +47,7 @@ func BytesOf(n int64) string {
 	return fmt.Sprintf("%.1f TiB", f/1024)
 }
 
-// TimeOf formats a duration for people, with two decimal places.
+// TimeOf formats a duration for people: in two units, such as 1h5m, below a minute in seconds or milliseconds.
 func TimeOf(d time.Duration) string {
 	switch {
 	case d >= 24*time.Hour:

@@ -289,7 +289,7 @@ func between(s admin.RevisionSent) string {
 	return signed(s.First) + " to " + signed(s.Last)
 }
 
-// signed formats a duration with its sign, with three decimal places.
+// signed formats a duration with its sign: in µs, in ms with three significant digits, or in s with three decimals.
 func signed(d time.Duration) string {
 	sign := "+"
 	if d < 0 {

@@ -353,7 +353,7 @@ type FollowResponse_End struct {
 }
 
 type FollowResponse_Tombstones struct {
-	// Deletes of the past.
+	// Deletes of the past, the oldest first.
 	Tombstones *Tombstones `protobuf:"bytes,8,opt,name=tombstones,proto3,oneof"`
 }
 
@@ -523,7 +523,7 @@ func (x *StateChunk) GetDeleted() [][]byte {
 // Tombstones are deletes of the past.
 type Tombstones struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The deletes.
+	// The deletes, in order of revision.
 	Tombstones    []*Tombstone `protobuf:"bytes,1,rep,name=tombstones,proto3" json:"tombstones,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
