@@ -3,6 +3,10 @@ package mutants
 func nativeGroup() Group {
 	return Group{Package: "internal/edge/native", Mutants: []Mutant{
 		{
+			Name: "token-before-state", Bug: "gives a client a position before it has the state", File: "watch.go",
+			Old: "\tif !w.owesState() {\n\t\tc.ResumeToken", New: "\tif true {\n\t\tc.ResumeToken", Tests: "TestStateFirst", Package: "internal/edge/server",
+		},
+		{
 			Name: "opening-kept-after-release", Bug: "keeps resources opened for a watch that was cancelled meanwhile", File: "watch.go",
 			Old: `w.resync.opened.Swap(&opened{})`, New: `w.resync.opened.Swap(nil)`, Tests: "TestCanceledWhileItsStateEnds", Package: "internal/edge/server",
 		},

@@ -103,7 +103,7 @@ func (g *Gateway) watchKeys(w http.ResponseWriter, r *http.Request, x *exchange)
 		g.fail(w, r, err)
 		return
 	}
-	e := &eventWriter{w: w, rng: rng, whole: create.GetStateFirst()}
+	e := &eventWriter{w: w, rng: rng}
 	for {
 		m, err := rpc.Recv()
 		switch {
@@ -170,12 +170,9 @@ func (e *eventWriter) begin(m *shardwatchv1.WatchResponse) error {
 	h := e.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	var id []byte
-	if !e.whole {
-		id = c.GetResumeToken()
-	}
-	e.whole = e.whole || c.GetRevision() == 0 // the token is of another history: a resync follows
-	return e.write("created", id, &eventJSON{
+	// Without a token the state follows; without a revision the token is of another history, and a resync follows.
+	e.whole = len(c.GetResumeToken()) == 0 || c.GetRevision() == 0
+	return e.write("created", c.GetResumeToken(), &eventJSON{
 		Cluster: e.cluster, Lineage: e.lineage, Node: c.GetNode(), Revision: c.GetRevision(), Age: c.GetAge().AsDuration().Seconds(),
 	})
 }

@@ -37,21 +37,22 @@ func TestEventIDs(t *testing.T) {
 		return &shardwatchv1.WatchResponse{Detail: &shardwatchv1.WatchResponse_Progress{Progress: &shardwatchv1.Progress{Revision: revision}}}
 	}
 	type responses []*shardwatchv1.WatchResponse
+	withState := created(5)
+	withState.GetCreated().ResumeToken = nil
 	for name, c := range map[string]struct {
-		state bool
-		sent  responses
-		want  []int64 // ID of each event; 0: none
+		sent responses
+		want []int64 // ID of each event; 0: none
 	}{
-		"events":             {false, responses{created(5), events(6, false), events(8, false)}, []int64{5, 6, 8}},
-		"fragments":          {false, responses{created(5), events(6, true), progress(9), events(6, false)}, []int64{5, 0, 0, 6}},
-		"a unit":             {false, responses{created(5), sync(9, true, false), progress(10), sync(9, false, true), progress(10)}, []int64{5, 0, 0, 9, 10}},
-		"the state":          {true, responses{created(5), progress(6), sync(5, true, false), sync(5, false, true), events(6, false)}, []int64{0, 0, 0, 5, 6}},
-		"another history":    {false, responses{created(0), progress(7), sync(9, true, true)}, []int64{-1, 0, 9}},
-		"progress stays put": {false, responses{created(5), progress(5), progress(4)}, []int64{5, 0, 0}},
+		"events":             {responses{created(5), events(6, false), events(8, false)}, []int64{5, 6, 8}},
+		"fragments":          {responses{created(5), events(6, true), progress(9), events(6, false)}, []int64{5, 0, 0, 6}},
+		"a unit":             {responses{created(5), sync(9, true, false), progress(10), sync(9, false, true), progress(10)}, []int64{5, 0, 0, 9, 10}},
+		"the state":          {responses{withState, progress(6), sync(5, true, false), sync(5, false, true), events(6, false)}, []int64{0, 0, 0, 5, 6}},
+		"another history":    {responses{created(0), progress(7), sync(9, true, true)}, []int64{-1, 0, 9}},
+		"progress stays put": {responses{created(5), progress(5), progress(4)}, []int64{5, 0, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := httptest.NewRecorder()
-			e := &eventWriter{w: w, rng: rng, whole: c.state}
+			e := &eventWriter{w: w, rng: rng}
 			for i, m := range c.sent {
 				w.Body.Reset()
 				write := e.send

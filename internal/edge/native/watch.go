@@ -220,11 +220,14 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 }
 
 // created returns the message that starts the watch. It has no revision if the client's
-// position is of another history; the token is of that position.
+// position is of another history; the token is of that position. It has no token while the
+// initial state is still to be sent: a client that resumed there would never receive it.
 func (w *watch) created() *shardwatchv1.WatchResponse {
 	c := &shardwatchv1.Created{
 		Revision: int64(w.begin), ClusterId: w.cluster, Lineage: w.follows.lineage, Node: string(w.s.api.cfg.Self),
-		ResumeToken: w.token(w.begin),
+	}
+	if !w.owesState() {
+		c.ResumeToken = w.token(w.begin)
 	}
 	if w.in != w.follows {
 		c.Revision = 0

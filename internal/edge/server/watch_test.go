@@ -247,7 +247,11 @@ func TestStateFirst(t *testing.T) {
 	defer func() { close(stop); <-stopped }()
 	s := r.watch()
 	s.create(&pb.CreateWatch{WatchId: 1, Key: []byte{0}, RangeEnd: []byte{0}, Start: &pb.CreateWatch_StateFirst{StateFirst: true}})
-	at := s.created(1).GetRevision()
+	c := s.created(1)
+	if len(c.GetResumeToken()) > 0 {
+		t.Errorf("got %v, want no token: a client that resumed there would never receive the state", c)
+	}
+	at := c.GetRevision()
 	state, chunks := make(map[string]string), 0
 	for complete := false; !complete; {
 		m := s.next()

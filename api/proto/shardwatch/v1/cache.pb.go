@@ -891,7 +891,8 @@ type Created struct {
 	// The history, together with cluster_id, of everything that follows.
 	Lineage uint64 `protobuf:"varint,2,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// The position before the first event, see CreateWatch.resume_token; if a delta or
-	// resync follows, the client's position.
+	// resync follows, the client's position. Empty with state_first: until the state is
+	// complete, the client has no position.
 	ResumeToken []byte `protobuf:"bytes,3,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
 	// The node that serves the watch.
 	Node string `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`

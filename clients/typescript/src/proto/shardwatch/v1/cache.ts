@@ -281,7 +281,8 @@ export interface Created {
   lineage: bigint;
   /**
    * The position before the first event, see CreateWatch.resume_token; if a delta or
-   * resync follows, the client's position.
+   * resync follows, the client's position. Empty with state_first: until the state is
+   * complete, the client has no position.
    */
   resumeToken: Buffer;
   /** The node that serves the watch. */
