@@ -72,7 +72,10 @@ func taken(t *testing.T, s *server, document string) {
 	case strings.HasPrefix(o.APIVersion, "cert-manager.io/"), strings.HasPrefix(o.APIVersion, "monitoring.coreos.com/"):
 		return
 	}
-	path := group + "/namespaces/" + o.Metadata.Namespace + "/" + resource + "?dryRun=All&fieldValidation=Strict"
+	if o.Metadata.Namespace != "" {
+		group += "/namespaces/" + o.Metadata.Namespace
+	}
+	path := group + "/" + resource + "?dryRun=All&fieldValidation=Strict"
 	if err := s.do(ctx, http.MethodPost, path, all, nil); err != nil {
 		t.Errorf("%s %s: %v", o.Kind, o.Metadata.Name, err)
 	}
