@@ -160,6 +160,7 @@ func (m *machine) config() node.Config {
 	}
 	cfg.DataDir, cfg.GossipBind = m.dir, m.chat
 	cfg.SignOfLife = 10 * time.Second // a crashed node refuses connections at once
+	cfg.Server.GRPCGo = os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go"
 	cfg.Logger = slog.New(slog.NewTextHandler(m.c.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	cfg.TunePlacement = func(p *placement.Config) {
 		p.Heartbeat, p.Election = 500*time.Millisecond, 500*time.Millisecond
@@ -207,7 +208,6 @@ func (m *machine) start() {
 	m.c.t.Helper()
 	m.c.ends.Do(m.c.end)
 	cfg := m.config()
-	cfg.Server.GRPCGo = os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" // .ci/run grpcgo
 	store := m.dialEtcd()
 	m.c.stores, m.store = append(m.c.stores, store), store
 	if cfg.Etcd == nil {

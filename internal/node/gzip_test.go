@@ -3,6 +3,7 @@ package node_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 
@@ -11,6 +12,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/stats"
+
+	"github.com/shardwatch/shardwatch/internal/node"
 )
 
 // received counts what a client receives, and how much of it was compressed.
@@ -33,8 +36,19 @@ func (r *received) HandleRPC(_ context.Context, s stats.RPCStats) {
 // A client that compresses its requests receives nothing compressed: neither responses
 // nor the events of a stream of a thousand watches.
 func TestNothingIsCompressedForClientsWithGzip(t *testing.T) {
-	t.Parallel()
-	c := startCluster(t, 1, 1, shards(1, 1))
+	for _, grpcGo := range []bool{false, true} {
+		t.Run(fmt.Sprintf("grpc-go=%t", grpcGo), func(t *testing.T) {
+			t.Parallel()
+			nothingIsCompressed(t, grpcGo)
+		})
+	}
+}
+
+func nothingIsCompressed(t *testing.T, grpcGo bool) {
+	c := startCluster(t, 1, 1, func(cfg *node.Config) {
+		shards(1, 1)(cfg)
+		cfg.Server.GRPCGo = grpcGo
+	})
 	c.ready()
 	got := &received{}
 	conn, err := grpc.NewClient(c.nodes[0].clients, grpc.WithTransportCredentials(insecure.NewCredentials()),

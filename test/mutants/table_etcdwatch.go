@@ -68,7 +68,7 @@ func etcdwatchGroup() Group {
 		},
 		{
 			Name: "previous-place-in-a-new-reader", Bug: "a watch that returns to the window never leaves its reader", File: "watch.go",
-			Old: `w.place, w.sends = 0, 0`, New: `w.sends = 0`, Tests: "TestWatchesThatAreReadTogetherFallBehind", Package: "internal/edge/etcdapi",
+			Old: `w.place, w.sends = 0, 0`, New: `w.sends = 0`, Tests: "TestAWatchLeavesItsNewReader",
 		},
 		{
 			Name: "cancelled-is-read-on", Bug: "sends events to a cancelled watch as long as others get them", File: "reader.go",

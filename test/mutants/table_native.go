@@ -24,7 +24,7 @@ func nativeGroup() Group {
 		},
 		{
 			Name: "reader-joined-elsewhere", Bug: "lets watches join a reader that is at another revision", File: "reader.go",
-			Old: `at == reached {`, New: `at >= reached || at < reached {`, Tests: "TestWatchesOfAStreamShareAReader", Package: "internal/edge/server",
+			Old: `at == reached {`, New: `at >= reached || at < reached {`, Tests: "TestReadersAtDifferentRevisionsStayApart",
 		},
 		{
 			Name: "joined-watch-unnamed", Bug: "omits the new watches of a reader in messages for all", File: "reader.go",
@@ -140,7 +140,7 @@ func nativeGroup() Group {
 		},
 		{
 			Name: "token-of-the-stream", Bug: "sends tokens to a client that did not request them", File: "progress.go",
-			Old: `if tokens {`, New: `if true {`, Tests: "TestProgressBringsTokens", Package: "internal/edge/server",
+			Old: `if tokens {`, New: `if tokens || true {`, Tests: "TestProgressBringsTokens", Package: "internal/edge/server",
 		},
 		{
 			Name: "token-without-position", Bug: "sends a token for a watch without a position", File: "progress.go",
@@ -188,7 +188,7 @@ func nativeGroup() Group {
 		},
 		{
 			Name: "watch-ends-with-etcd", Bug: "ends watches when etcd cannot confirm their rights", File: "guard.go",
-			Old: `err != nil && !wire.IsUnavailable(err)`, New: `err != nil`, Tests: "TestWatchesSurviveAnEtcdThatCannotTellTheirRights", Package: "internal/edge/server",
+			Old: `err != nil && !wire.IsUnavailable(err)`, New: `err != nil && (true || !wire.IsUnavailable(err))`, Tests: "TestWatchesSurviveAnEtcdThatCannotTellTheirRights", Package: "internal/edge/server",
 		},
 		{
 			Name: "unknown-age-ignored", Bug: "a stream's age ignores watches of unknown age", File: "age.go",

@@ -24,6 +24,11 @@ func serverGroup() Group {
 			Tests: "TestNothingIsCompressedForClientsWithGzip", Package: "internal/node",
 		},
 		{
+			Name: "compresses-answers", Bug: "compresses answers to clients that compress requests", File: "uncompressed.go",
+			Old: `if err := grpc.SetSendCompressor(ctx, encoding.Identity); err != nil {`, New: `if err := error(nil); err != nil {`,
+			Tests: "TestNothingIsCompressedForClientsWithGzip", Package: "internal/node",
+		},
+		{
 			Name: "requests-of-strangers", Bug: "decodes the requests of callers without any right", File: "admission.go",
 			Old: `err = mayNeed(ctx, caller, method)`, New: `_ = caller`, Tests: "TestRequestsOfStrangersAreNotDecoded",
 		},
@@ -71,7 +76,7 @@ func serverGroup() Group {
 		},
 		{
 			Name: "cluster-for-strangers", Bug: "shows the cluster to callers without a user while etcd's authentication is on", File: "admission.go",
-			Old: `_, err = s.callers.MayLook(ctx, caller)`, New: `_, _ = s.look(ctx, caller)`, Tests: "TestTheClusterIsShownToUsers",
+			Old: `_, err = s.callers.MayLook(ctx, caller)`, New: `_, _ = s.callers.MayLook(ctx, caller)`, Tests: "TestTheClusterIsShownToUsers",
 		},
 		{
 			Name: "calls-not-given-back", Bug: "counts ended calls against the limit", File: "admission.go",

@@ -66,3 +66,14 @@ func TestTheOnlyWatchHasNoMapOfReaders(t *testing.T) {
 		t.Error("the first of two watches is not offered to the other")
 	}
 }
+
+// A watch that gets a new reader, after it fell behind the window with others, leaves that reader when it ends.
+func TestAWatchLeavesItsNewReader(t *testing.T) {
+	s := new(stream)
+	w := &watch{s: s, place: 2} // the third watch of its previous reader
+	w.reader = &reader{s: s, inner: new(router.Watch), watches: []*watch{w}, ids: []int64{0}}
+	w.follow()
+	if w.reader.remove(w); len(w.reader.watches) > 0 {
+		t.Error("the watch is still in its reader")
+	}
+}

@@ -3,7 +3,9 @@ package native
 import (
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
 // A reader without watches is not offered to others, even if an event has woken it for one
@@ -37,4 +39,38 @@ func TestTheOnlyWatchHasNoMapOfReaders(t *testing.T) {
 	if r.join(); s.crowd.readers[r.readerKind] != r {
 		t.Error("the first of two watches is not offered to the other")
 	}
+}
+
+// A watch joins the reader of others only at the same revision. Otherwise it would get events twice, or miss some.
+func TestReadersAtDifferentRevisionsStayApart(t *testing.T) {
+	h := cachetest.New()
+	n := cachetest.NewNode("here", h, nil)
+	defer n.Stop()
+	n.Use(cachetest.Map(1, nil, "here"))
+	<-n.Replica(1).Ready()
+	shards := router.New(router.Config{Shards: n, Clock: h, Self: "here"})
+	s := new(stream)
+	s.several.Store(true)
+	at := func(from kv.Revision) *watch {
+		inner, err := shards.Watch(t.Context(), router.WatchRequest{Range: kv.Single("a"), From: from}, silent{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &watch{s: s, phase: live}
+		w.inner = &reader{s: s, Watch: inner, watches: []*watch{w}, ids: []int64{0}}
+		return w
+	}
+	now := h.Now()
+	first, higher, same := at(now+1), at(now+2), at(now+2)
+	for _, w := range []*watch{first, higher, same} {
+		w.inner.join()
+	}
+	if first.inner == higher.inner || len(first.inner.watches) != 1 {
+		t.Error("readers at different revisions have become one")
+	}
+	if same.inner != higher.inner || len(higher.inner.watches) != 2 {
+		t.Error("readers at the same revision have not become one")
+	}
+	first.close()
+	higher.inner.Close()
 }
