@@ -159,8 +159,8 @@ func clockless() []string {
 	return []string{"Time", "Duration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour"}
 }
 
-// TestHouse checks the imports of all packages.
-func TestHouse(t *testing.T) {
+// TestLayers checks the imports of all packages.
+func TestLayers(t *testing.T) {
 	for _, p := range list(t) {
 		for _, broken := range breaks(p) {
 			t.Error(broken)
@@ -168,9 +168,9 @@ func TestHouse(t *testing.T) {
 	}
 }
 
-// TestThePictureIsWhole checks that each package is in at most one layer and in one row of the
+// TestPackagesHaveOneLayerAndOneRow checks that each package is in at most one layer and in one row of the
 // table in docs/architecture.md.
-func TestThePictureIsWhole(t *testing.T) {
+func TestPackagesHaveOneLayerAndOneRow(t *testing.T) {
 	text, err := os.ReadFile("docs/architecture.md")
 	if err != nil {
 		t.Fatal(err)
@@ -380,7 +380,7 @@ func list(t *testing.T) (pkgs []pkg) {
 }
 
 // Each rule rejects an example that breaks it.
-func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
+func TestImportRulesRejectViolations(t *testing.T) {
 	in := func(name string, imports ...string) pkg {
 		for i, p := range imports {
 			if ours(p) {
@@ -432,7 +432,7 @@ func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
 	}
 }
 
-func TestTheHouseNoticesWhatIsNotPure(t *testing.T) {
+func TestPurityRulesRejectViolations(t *testing.T) {
 	for body, want := range map[string]string{
 		"_ = time.Second":         "",
 		"_ = at.Add(time.Minute)": "",

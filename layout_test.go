@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// TestContributingDrawsTheLayout compares the layout in CONTRIBUTING.md with the layers: its packages exist,
+// TestContributingShowsTheLayers compares the layout in CONTRIBUTING.md with the layers: its packages exist,
 // none is drawn above a package that imports it, and it marks the packages where an event enters, is kept and
 // leaves, and where the placement of shards is decided.
-func TestContributingDrawsTheLayout(t *testing.T) {
+func TestContributingShowsTheLayers(t *testing.T) {
 	text, err := os.ReadFile("CONTRIBUTING.md")
 	if err != nil {
 		t.Fatal(err)

@@ -76,7 +76,7 @@ func TestAWatchOutlivesAFailureOfTheTokenSource(t *testing.T) {
 }
 
 // A node that refuses one token may accept the next.
-func TestAWatchGoesOnWithTheNextToken(t *testing.T) {
+func TestAWatchContinuesWithTheNextToken(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	expired := &pb.Ended{Reason: pb.EndReason_END_REASON_UNAUTHENTICATED, Message: "the token has expired"}
 	cluster.Nodes()[0].RefuseWatches(expired)

@@ -65,7 +65,7 @@ func (r *homeRig) forgiven(c *client.Client) {
 
 // After a rolling restart each node serves as many watches as before, and no
 // watch has missed an event.
-func TestClientsComeBackAfterARollingRestart(t *testing.T) {
+func TestClientsReturnAfterARollingRestart(t *testing.T) {
 	r := newHomeRig(t)
 	const clients = 30
 	var cs []*client.Client
@@ -147,7 +147,7 @@ func (r *homeRig) leave(home *clienttest.Node, c *client.Client, ws []*client.Wa
 
 // A watch does not return to a preferred node that drains, that cannot be reached, or that
 // is in the penalty box.
-func TestWatchesStayAwayFromAHomeThatDoesNotServe(t *testing.T) {
+func TestWatchesDoNotReturnToAnUnavailableHome(t *testing.T) {
 	for name, fault := range map[string]func(*homeRig, *clienttest.Node, *client.Client){
 		"drains": func(r *homeRig, n *clienttest.Node, c *client.Client) {
 			n.Drain()
@@ -176,7 +176,7 @@ func TestWatchesStayAwayFromAHomeThatDoesNotServe(t *testing.T) {
 }
 
 // A watch that its preferred node refuses is not sent there again at once.
-func TestAWatchThatItsHomeRefusesComesBackEverMoreSeldom(t *testing.T) {
+func TestAWatchReturnsLessOftenToARefusingHome(t *testing.T) {
 	r := newHomeRig(t)
 	c, ws := r.watch(1)
 	home := r.Node(ws[0].Stats().Node)

@@ -26,7 +26,7 @@ func connectedTo(t *testing.T, change ...func(*client.Config)) (*clienttest.Clus
 
 // A write that was sent but not confirmed may have been applied: the error has a separate
 // type, and names the node.
-func TestUnconfirmedWriteHasAnOutcomeThatIsUnknown(t *testing.T) {
+func TestUnconfirmedWriteHasAnUnknownOutcome(t *testing.T) {
 	cluster, c := connectedTo(t, func(c *client.Config) { c.AttemptTimeout = 200 * time.Millisecond })
 	node := cluster.Nodes()[0]
 	node.Stall()

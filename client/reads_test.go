@@ -68,7 +68,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-func TestReadsGoElsewhere(t *testing.T) {
+func TestReadsFailOverToAnotherNode(t *testing.T) {
 	for name, fault := range map[string]func(*clienttest.Cluster, *clienttest.Node){
 		"killed":   func(_ *clienttest.Cluster, n *clienttest.Node) { n.Kill() },
 		"stopped":  func(_ *clienttest.Cluster, n *clienttest.Node) { n.Stall() },
@@ -210,7 +210,7 @@ func TestListOptions(t *testing.T) {
 	}
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestCallsFailWhenNoNodeIsReachable(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	cluster.Nodes()[0].Kill()
 	c := connect(t, cluster, func(c *client.Config) { c.RetryFor = 200 * time.Millisecond })

@@ -139,7 +139,7 @@ func TestAttachedWatchesFollowTheMap(t *testing.T) {
 
 // A resync that breaks off at any point leaves the old position in place until its end, and
 // the new position from then on.
-func TestMovingToTheRebuiltClusterBreaksOff(t *testing.T) {
+func TestAnInterruptedMoveToTheRebuiltClusterKeepsThePosition(t *testing.T) {
 	const keys = 5
 	for cut := int64(1); cut <= keys+1; cut++ {
 		old := start(t, clienttest.Config{Nodes: 1})

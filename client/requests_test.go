@@ -69,7 +69,7 @@ func (s *scripted) client(t *testing.T, change ...func(*Config)) *Client {
 }
 
 // The options of a read reach the node.
-func TestReadsAskForWhatTheProgramWants(t *testing.T) {
+func TestReadOptionsReachTheNode(t *testing.T) {
 	at := Position{Cluster: "c", Lineage: 2, Revision: 7}
 	for name, want := range map[string]struct {
 		opts        []ReadOption
@@ -118,7 +118,7 @@ func TestReadsAskForWhatTheProgramWants(t *testing.T) {
 
 // An interrupted list resumes in the same history and at the same revision: from its last
 // key without a limit, and from the interrupted page with a limit.
-func TestAListGoesOnWhereItBroke(t *testing.T) {
+func TestAnInterruptedListResumes(t *testing.T) {
 	at := Position{Cluster: "c", Lineage: 2, Revision: 7}
 	for name, test := range map[string]struct {
 		opts []ListOption
@@ -141,7 +141,7 @@ func TestAListGoesOnWhereItBroke(t *testing.T) {
 }
 
 // A node that only sends the last key again makes no progress: the list fails eventually.
-func TestAListThatDoesNotGoOnFails(t *testing.T) {
+func TestAListWithoutProgressFails(t *testing.T) {
 	s := &scripted{parts: func(_ *pb.ListRequest, send func(*pb.ListResponse) error) error {
 		if err := send(&pb.ListResponse{ClusterId: "c", Lineage: 2, Revision: 7, Kvs: []*pb.KeyValue{{Key: []byte("k"), ModRevision: 7}}}); err != nil {
 			return err

@@ -104,7 +104,7 @@ func endOf(reason pb.EndReason, change ...func(*pb.Ended)) *pb.WatchResponse {
 
 // Progress of a whole stream is for all started watches on it; progress that names watches
 // is for these only.
-func TestProgressIsForTheWatchesThatItIsAbout(t *testing.T) {
+func TestProgressAdvancesOnlyItsWatches(t *testing.T) {
 	onBench(t, func(b *bench) {
 		one, other, starting := b.watch(WithProgress()), b.watch(WithProgress()), b.watch()
 		b.begin(one, "n1", 10)
@@ -189,7 +189,7 @@ func TestADrainingNodeIsAvoidedForAWhile(t *testing.T) {
 }
 
 // A node that ends a watch may name other nodes, and the time to wait.
-func TestAWatchGoesWhereItsNodeSendsIt(t *testing.T) {
+func TestAWatchFollowsTheRedirectOfItsNode(t *testing.T) {
 	onBench(t, func(b *bench) {
 		w := b.watch()
 		b.answer(w, endOf(pb.EndReason_END_REASON_UNAVAILABLE, func(e *pb.Ended) { e.Endpoints = []string{"c:1"} }))

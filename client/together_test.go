@@ -10,7 +10,7 @@ import (
 
 // Updates that several watches of a stream have in common arrive and are decoded once. If a
 // program appends to one of them, the others do not change.
-func TestWatchesShareWhatArrives(t *testing.T) {
+func TestWatchesShareDecodedUpdates(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	cluster.Put("/demo/a", "0")
 	c := connect(t, cluster)

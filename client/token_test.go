@@ -19,7 +19,7 @@ func unread(t *testing.T, c *client.Client, updates int, opts ...client.WatchOpt
 
 // The position and the token of a watch do not cover pending updates, wherever it started.
 // A watch from the token gets these updates.
-func TestAProgramsPositionIsWhatItHasTaken(t *testing.T) {
+func TestAPositionDoesNotCoverPendingUpdates(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	for range 4 {
 		cluster.Put("/demo/a", "x") // revisions 2 to 5

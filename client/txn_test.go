@@ -50,7 +50,7 @@ func TestTxnChangesAllOrNothing(t *testing.T) {
 }
 
 // A transaction whose node does not answer may have been applied.
-func TestUnconfirmedTxnHasAnOutcomeThatIsUnknown(t *testing.T) {
+func TestUnconfirmedTxnHasAnUnknownOutcome(t *testing.T) {
 	cluster, c := connectedTo(t, func(c *client.Config) { c.AttemptTimeout = 200 * time.Millisecond })
 	node := cluster.Nodes()[0]
 	node.Stall()

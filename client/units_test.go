@@ -299,7 +299,7 @@ func TestConflation(t *testing.T) {
 
 // A watch with a staleness bound leaves nodes that are behind etcd until it finds one that
 // is not, even if it is the only one.
-func TestMaxStalenessFindsTheNodeThatIsFresh(t *testing.T) {
+func TestMaxStalenessFindsAFreshNode(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 5})
 	for _, n := range cluster.Nodes()[:4] {
 		n.SetAge(time.Minute)
@@ -356,7 +356,7 @@ func TestUnitTooBig(t *testing.T) {
 	}
 }
 
-func TestListOfWhatHasChanged(t *testing.T) {
+func TestListOfChanges(t *testing.T) {
 	cluster := start(t, clienttest.Config{ChunkKeys: 2})
 	for i := range 10 {
 		cluster.Put(fmt.Sprintf("/demo/%d", i), "x")

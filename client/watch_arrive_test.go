@@ -110,7 +110,7 @@ func TestOnResumeNamesTheReasonWhyTheWatchMoved(t *testing.T) {
 }
 
 // Consecutive resumes while OnResume runs are reported as one, from the first node to the last.
-func TestResumesDuringOnResumeAreToldAsOne(t *testing.T) {
+func TestResumesDuringOnResumeAreReportedAsOne(t *testing.T) {
 	onBench(t, func(b *bench) {
 		var told []Resume
 		deal := make(chan struct{})
@@ -243,7 +243,7 @@ func TestARevisionThatDoesNotFitWaitsAtTheNode(t *testing.T) {
 
 // A watch that ends before its start, in a backoff, while it waits for the shard map, or at a node,
 // leaves nothing behind: no timer and no count, and its context does not refer to it.
-func TestAnEndedWatchLeavesNothingBehind(t *testing.T) {
+func TestAnEndedWatchReleasesItsResources(t *testing.T) {
 	onBench(t, func(b *bench) {
 		running, waiting := b.watch(), b.watch()
 		b.begin(running, "n1", 10)
@@ -352,7 +352,7 @@ func TestWatchesFollowTheClusterOfTheMap(t *testing.T) {
 
 // A watch whose revisions are compacted at every node asks each node once, and fails with
 // the lowest of their floors.
-func TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce(t *testing.T) {
+func TestCompactedHistoryIsRequestedFromEachNodeOnce(t *testing.T) {
 	onBench(t, func(b *bench) {
 		top := known(t, true)
 		top.Members = []shardmap.Member{{Name: "n1", Address: "a:1"}, {Name: "n2", Address: "b:1"}, {Name: "n3", Address: "c:1"}}

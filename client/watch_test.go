@@ -27,7 +27,7 @@ func serving(t testing.TB, cluster *clienttest.Cluster, w *client.Watcher) *clie
 	return cluster.Node(w.Stats().Node)
 }
 
-func TestWatchFromNowDeliversWhatIsWrittenOnceStarted(t *testing.T) {
+func TestWatchFromNowDeliversLaterWrites(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	cluster.Put("/demo/old", "0")
 	c := connect(t, cluster)
@@ -444,7 +444,7 @@ func TestProgressOfAQuietRange(t *testing.T) {
 }
 
 // While all nodes are down, watches retry, and continue once one is back.
-func TestAllNodesAway(t *testing.T) {
+func TestWatchesRetryWhileAllNodesAreDown(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	c := connect(t, cluster)
 	w := c.Watch(t.Context(), demo, client.FromRevision(2))
@@ -482,7 +482,7 @@ func TestWatchesShareStreams(t *testing.T) {
 	}
 }
 
-func TestWatchGoesWhereTheShardIs(t *testing.T) {
+func TestWatchConnectsToAReplicaOfItsShard(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 5, Replicas: 2, Cuts: []string{"/b", "/c", "/d", "/e"}})
 	c := connect(t, cluster)
 	waitStarted(t, c.Watch(t.Context(), client.Range{}))

@@ -39,8 +39,8 @@ func TestProgramsAreShort(t *testing.T) {
 	}
 }
 
-// TestProgramsSayHowTheyAreUsed checks the usage message of each program without arguments and with too few.
-func TestProgramsSayHowTheyAreUsed(t *testing.T) {
+// TestProgramsPrintTheirUsage checks the usage message of each program without arguments and with too few.
+func TestProgramsPrintTheirUsage(t *testing.T) {
 	dir := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "./...").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

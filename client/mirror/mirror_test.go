@@ -114,7 +114,7 @@ func TestMirrorIsAtomic(t *testing.T) {
 
 // A compaction or a restore costs a unit, and the mirror continues. It keeps its content
 // until the unit has arrived, and Changes reports the difference.
-func TestMirrorGoesOnWithAUnit(t *testing.T) {
+func TestMirrorContinuesWithAUnit(t *testing.T) {
 	for name, c := range map[string]struct {
 		lose            func(*clienttest.Cluster)
 		deltas, resyncs int64

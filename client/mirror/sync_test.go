@@ -12,7 +12,7 @@ import (
 )
 
 // Sync returns once the mirror has the state, or returns the reason why it does not.
-func TestSyncSaysWhyAMirrorIsNotReady(t *testing.T) {
+func TestSyncReturnsTheReasonWhyAMirrorIsNotReady(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	cluster.Put("/demo/a", "1")
 	c := connect(t, cluster)

@@ -74,7 +74,7 @@ func TestAdviceAboutTLS(t *testing.T) {
 
 // No command has a flag with the name of a global flag, which it would hide: with a
 // flag --key, a command could not use a client certificate.
-func TestNoCommandHidesAFlagOfAll(t *testing.T) {
+func TestNoCommandHidesAGlobalFlag(t *testing.T) {
 	root := newRoot(cli.Process{Getenv: func(string) string { return "" }})
 	for _, cmd := range root.Commands() {
 		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {

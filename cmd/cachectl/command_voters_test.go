@@ -11,7 +11,7 @@ import (
 
 // If two of three voters are dead, status and voters print the known state, report that the
 // shard map cannot change, and exit with a special code.
-func TestWithoutALeaderStatusSaysSo(t *testing.T) {
+func TestStatusReportsAMissingLeader(t *testing.T) {
 	c, err := clienttest.Start(clienttest.Config{Cuts: []string{"/m"}, Replicas: 2})
 	if err != nil {
 		t.Fatal(err)

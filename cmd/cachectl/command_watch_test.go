@@ -12,7 +12,7 @@ import (
 )
 
 // A watch that no node answers retries, and reports that no node answers.
-func TestWatchTellsThatNobodyAnswers(t *testing.T) {
+func TestWatchReportsThatNoNodeAnswers(t *testing.T) {
 	c, err := clienttest.Start(clienttest.Config{})
 	if err != nil {
 		t.Fatal(err)

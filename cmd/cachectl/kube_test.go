@@ -386,7 +386,7 @@ func overlayNames(t *testing.T) []string {
 }
 
 // Each failure names the flag or the command that fixes it.
-func TestKubeSaysWhatHelps(t *testing.T) {
+func TestKubeErrorsNameTheRemedy(t *testing.T) {
 	serve := func(h http.HandlerFunc) string {
 		s := httptest.NewServer(h)
 		t.Cleanup(s.Close)

@@ -246,7 +246,7 @@ func (n *notice) String() string {
 	return n.text.String()
 }
 
-func TestInterruptedChangeGoesOn(t *testing.T) {
+func TestInterruptedChangeContinues(t *testing.T) {
 	c, err := clienttest.Start(clienttest.Config{Replicas: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -310,7 +310,7 @@ type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
-func TestAReaderThatLeftIsNoFailure(t *testing.T) {
+func TestAClosedOutputPipeIsNoFailure(t *testing.T) {
 	var errOut bytes.Buffer
 	p := cli.Process{Getenv: func(string) string { return "" }, Stdout: brokenPipe{}, Stderr: &errOut}
 	if code := execute(context.Background(), p, []string{"version", "--client"}); code != exitDone || errOut.Len() > 0 {

@@ -24,7 +24,7 @@ func (k *killing) Write(p []byte) (int, error) {
 }
 
 // A verify whose node dies between two shards reports the lost node, not that no node answers.
-func TestAVerifyThatBreaksOff(t *testing.T) {
+func TestVerifyReportsALostNode(t *testing.T) {
 	c, err := clienttest.Start(clienttest.Config{Cuts: []string{"/m"}})
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/beat"
 )
 
-func TestWhenTheHeapIsCollectedAtRest(t *testing.T) {
+func TestCollectionOfTheHeapAtRest(t *testing.T) {
 	const mib = 1 << 20
 	const at = 1000 * mib // allocated before
 	for name, c := range map[string]struct {

@@ -127,7 +127,7 @@ func TestAClientFollowsItsFiles(t *testing.T) {
 
 // The policy decides whether clients need a certificate, also after a reload:
 // clients with a token need none.
-func TestTokensMayComeAndGo(t *testing.T) {
+func TestAReloadAddsAndRemovesTokens(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs etcd and a node")
 	}

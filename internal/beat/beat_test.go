@@ -7,7 +7,7 @@ import (
 )
 
 // The next beat is the same moment for all callers, and rarer tasks run at a beat.
-func TestBeatsFallTogether(t *testing.T) {
+func TestCallersShareTheirTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const seldom = 3 * Every
 		next := time.Now().Add(Until(Every))
@@ -28,7 +28,7 @@ func TestBeatsFallTogether(t *testing.T) {
 }
 
 // Tasks due between two beats run at the previous beat, as often.
-func TestOtherIntervalsFallOnBeats(t *testing.T) {
+func TestOtherIntervalsFallOnTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const every = Every*2 + Every/2
 		time.Sleep(Until(2 * every))

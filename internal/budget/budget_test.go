@@ -71,7 +71,7 @@ func TestUsesDoNotStarveEachOther(t *testing.T) {
 
 // A caller that holds all bytes of a use may exceed the use's share; other callers may
 // not.
-func TestWhatIsLargerThanTheShareIsHadAlone(t *testing.T) {
+func TestASoleHolderMayExceedTheShare(t *testing.T) {
 	t.Parallel()
 	b := budget.New(1600)
 	if err := b.Take(none, budget.Lists, 10_000, 0); err != nil {
@@ -143,7 +143,7 @@ func TestClientsTakeTurnsAtAUse(t *testing.T) {
 }
 
 // A caller that stops waiting leaves nothing in the queue, and later callers proceed.
-func TestWhoGivesUpHoldsNothing(t *testing.T) {
+func TestACanceledCallHoldsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.New(1600)
@@ -220,7 +220,7 @@ func TestReservationsAreResized(t *testing.T) {
 }
 
 // Free bytes are available at once, even if the caller's context has expired.
-func TestACallerThatDoesNotWaitGetsWhatIsThere(t *testing.T) {
+func TestACallerThatDoesNotWaitGetsFreeBytes(t *testing.T) {
 	t.Parallel()
 	b := budget.New(1 << 20)
 	ctx, cancel := context.WithTimeout(t.Context(), 0)
@@ -287,7 +287,7 @@ func TestOneClientDoesNotTakeAll(t *testing.T) {
 }
 
 // A request above a client's part succeeds if the client holds nothing else.
-func TestWhatIsLargerThanThePartIsHadAlone(t *testing.T) {
+func TestASoleRequestMayExceedTheClientsPart(t *testing.T) {
 	t.Parallel()
 	b := budget.New(1600)
 	if err := b.Take(of("a"), budget.JSON, 300, 0); err != nil {
@@ -322,7 +322,7 @@ func TestSharedBytesCountForEachClient(t *testing.T) {
 
 // Callers of a client that has used its part wait in turn for bytes of the part, and delay no other client. A
 // caller that stops waiting holds nothing.
-func TestAClientWaitsForItsOwn(t *testing.T) {
+func TestAClientWaitsForItsPart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.New(1600) // 300 for JSON
@@ -374,7 +374,7 @@ func TestAClientWaitsForItsOwn(t *testing.T) {
 
 // A caller at the head of its client's queue waits for the use's share, and holds its client's part meanwhile; if
 // it stops waiting, the part is free.
-func TestAClientWaitsForTheShareAfterItsOwn(t *testing.T) {
+func TestAClientWaitsForTheShareAfterItsPart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.New(1600)

@@ -11,7 +11,7 @@ import (
 
 // Progress never decreases, and a cache that receives only progress still drops old
 // batches.
-func TestAQuietCacheForgetsWhatIsTooOld(t *testing.T) {
+func TestAQuietCacheEvictsOldBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var applied []kv.Revision
 		cfg := small(nil)

@@ -54,7 +54,7 @@ func TestHistoryAgreesWithAState(t *testing.T) {
 
 // A contradiction names every key to compare with etcd, with its cached version: two wrong
 // keys indicate a restore of etcd, a single one a flipped byte.
-func TestAContradictionClaimsWhatIsHeld(t *testing.T) {
+func TestAContradictionNamesTheCachedVersions(t *testing.T) {
 	h := &Past{Progress: 20, Floor: 10}
 	for _, e := range []kv.Event{put("a", 11), put("b", 12), del("b", 14), put("c", 18), put("e", 20)} {
 		b := batch(e.KV.ModRevision(), e)
@@ -143,7 +143,7 @@ func TestClaimsAreBounded(t *testing.T) {
 
 // A cache claims the versions of the most recently changed keys, deleted keys
 // included, as of its last change.
-func TestACacheClaimsWhatChangedLast(t *testing.T) {
+func TestACacheClaimsTheLatestChanges(t *testing.T) {
 	if claims := New(small(nil)).Claims(); claims != nil {
 		t.Errorf("before it is loaded: %+v", claims)
 	}

@@ -112,7 +112,7 @@ func TestResumeAfterLoss(t *testing.T) {
 
 // The cache rejects updates that are out of order, and asks the source again. Readers see
 // none of these updates.
-func TestSourceOutOfTurn(t *testing.T) {
+func TestUpdatesOutOfOrderAreRejected(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		fresh   bool

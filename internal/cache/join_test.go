@@ -69,7 +69,7 @@ func TestHistoriesJoinWithoutAGap(t *testing.T) {
 
 // The united history of neighbours begins where both are complete, and ends at the lower
 // progress. They must share a revision or be adjacent.
-func TestNeighboursUniteWhereBothAreKnown(t *testing.T) {
+func TestNeighboursUniteTheirCommonHistory(t *testing.T) {
 	for name, c := range map[string]struct {
 		a, b *Past
 		want string

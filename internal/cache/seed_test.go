@@ -332,7 +332,7 @@ func (x *client) replay(from kv.Revision) error {
 
 // A peer that loads an export, then watches from the next revision, equals the cache
 // at every revision that both can serve.
-func TestExportMakesAnEqual(t *testing.T) {
+func TestAnExportedCacheEqualsItsOrigin(t *testing.T) {
 	rng := testseed.Rand(t)
 	s := newStore(rng, 40, 1500)
 	for range 50 {

@@ -184,7 +184,7 @@ func TestTheNextSourceIsAskedForAnIdleWaiter(t *testing.T) {
 
 // WaitProgress, At and WakeAt send a request to the source, unless the revision is reached.
 // NotifyAt sends none.
-func TestWhoAsksTheSource(t *testing.T) {
+func TestWaitersRequestProgressFromTheSource(t *testing.T) {
 	c := loaded(small(nil), 10)
 	want := requested(kv.FollowRequest{Want: c.want.Load()})
 	asked := func() kv.Revision {

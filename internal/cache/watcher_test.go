@@ -155,7 +155,7 @@ func TestOneWakeUntilRead(t *testing.T) {
 // One batch arrives after the reader's last check and before it becomes idle, another one
 // after that. The writer moves the idle watcher to the second batch, and the watcher must
 // still deliver the first.
-func TestNothingIsLostBetweenLookAndSleep(t *testing.T) {
+func TestABatchBetweenCheckAndIdleIsDelivered(t *testing.T) {
 	c := loaded(small(nil), 10)
 	w := watch(t, c, kv.Single("a"), 11, &wakes{})
 	pos := c.view.Load().win.next // Next has found nothing

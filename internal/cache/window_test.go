@@ -245,7 +245,7 @@ func randomRange(rng *rand.Rand) kv.Range {
 
 // The number of records of evicted segments is bounded, and the recorded progress of a
 // watcher is never too high.
-func TestWhatIsKnownOfOldPositionsIsBounded(t *testing.T) {
+func TestKnowledgeOfOldPositionsIsBounded(t *testing.T) {
 	w := window{maxBytes: 1, next: 1}
 	w.reset(1, 0)
 	const batches = 5 * maxPassed

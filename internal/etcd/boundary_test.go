@@ -58,7 +58,7 @@ func TestAssemblyBeginsAtItsRevision(t *testing.T) {
 
 // A part of the past has all revisions from From up to, and without, Before. Next is the revision to continue
 // with.
-func TestPastEndsBeforeBefore(t *testing.T) {
+func TestAPartOfThePastEndsBeforeItsBound(t *testing.T) {
 	batch := func(r kv.Revision) kv.Update {
 		return kv.Update{Kind: kv.UpdateBatch, Revision: r, Batch: kv.Batch{Revision: r}}
 	}

@@ -75,7 +75,7 @@ func (r *timedReads) Range(ctx context.Context, req *etcdserverpb.RangeRequest, 
 }
 
 // The age of data counts from before the request, because etcd may change while the response is in transit.
-func TestClockIsOfBeforeTheQuestion(t *testing.T) {
+func TestClockDatesFromBeforeTheRequest(t *testing.T) {
 	_, c := startMembers(t, 1, before)
 	reads := &timedReads{KVClient: c.Reads}
 	c.Reads = reads
@@ -212,7 +212,7 @@ func listed(key string, mod int64) *mvccpb.KeyValue {
 }
 
 // An etcd that has not reached the held revision is reported as behind, not as having a different key.
-func TestLeapBelowWhatIsHeld(t *testing.T) {
+func TestLeapBelowTheHeldRevision(t *testing.T) {
 	c := newClient(t, testConfig("none:1"))
 	for name, list := range map[string][]*mvccpb.KeyValue{
 		"with keys":    {listed("/a", 2), listed("/b", 4)},

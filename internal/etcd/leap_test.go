@@ -105,7 +105,7 @@ func (s state) mustBe(t *testing.T, cli *clientv3.Client, r kv.Range, revision k
 }
 
 // A follower that has fallen behind compaction fetches only the changed values.
-func TestLeapFetchesWhatHasChanged(t *testing.T) {
+func TestLeapFetchesOnlyTheChanges(t *testing.T) {
 	const keys, value = 20_000, 200
 	s := etcdtest.Start(t)
 	cli := s.Client()

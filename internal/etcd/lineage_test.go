@@ -672,7 +672,7 @@ func TestNoRestore(t *testing.T) {
 
 // The log reports the beginning and the end of the outage of a stopped etcd, which accepts connections and does
 // not answer.
-func TestASilentEtcdIsInTheLog(t *testing.T) {
+func TestTheLogReportsASilentEtcd(t *testing.T) {
 	p := etcdtest.StartProcess(t)
 	cfg := Defaults()
 	cfg.Endpoints = []string{p.Endpoint()}

@@ -271,7 +271,7 @@ func TestProgressBeforeTheAnnouncementIsOfTheOthers(t *testing.T) {
 
 // A watch may have received events on its own stream that are above its beginning on the shared stream. They are
 // skipped there.
-func TestWatchMovesThatIsAhead(t *testing.T) {
+func TestWatchThatIsAheadMoves(t *testing.T) {
 	s, c := startScripted(t)
 	private, q := s.own(t, c)
 	shared := s.opened(t)
@@ -466,7 +466,7 @@ func TestSharedStreamIsOfOneHistory(t *testing.T) {
 }
 
 // Shared streams begin at limited intervals, however often they break.
-func TestSharedStreamsBeginSeldom(t *testing.T) {
+func TestSharedStreamsBeginAtLimitedIntervals(t *testing.T) {
 	s, c := startScripted(t)
 	private, q := s.own(t, c)
 	s.opened(t).send(created(99, 101)) // violates the protocol

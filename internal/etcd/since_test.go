@@ -35,7 +35,7 @@ func began(t *testing.T, c *Client, req kv.FollowRequest) (begin kv.Update, keys
 
 // A follower that knows the history up to some revision gets the history since then, as far back as etcd has it,
 // or an indication that it is unknown.
-func TestFollowTellsWhatHappenedSince(t *testing.T) {
+func TestFollowDeliversTheHistorySince(t *testing.T) {
 	s := etcdtest.Start(t)
 	cli := s.Client()
 	for _, op := range []clientv3.Op{
@@ -89,7 +89,7 @@ func TestFollowTellsWhatHappenedSince(t *testing.T) {
 }
 
 // The histories of many shards share few streams.
-func TestHistoriesBehindListsComeTogether(t *testing.T) {
+func TestHistoriesAfterListsShareStreams(t *testing.T) {
 	s := etcdtest.Start(t)
 	const shards, each = 16, 200
 	for i := range each {

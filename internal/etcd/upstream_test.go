@@ -147,7 +147,7 @@ func TestRunTakesOverWithoutAGap(t *testing.T) {
 
 // One consumer of a run ends, and its watch leaves. The other watches get their events without a pause, and then a
 // watch without that range.
-func TestRunGoesOnWithoutOneOfItsRanges(t *testing.T) {
+func TestRunContinuesWithoutOneOfItsRanges(t *testing.T) {
 	_, c, shared, all := sharing(t, 3)
 	shared.progress(102)
 	run := shared.forms(c, "/a", "/d", 102)

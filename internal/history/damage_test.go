@@ -402,7 +402,7 @@ func TestABoundJustBelowTheFile(t *testing.T) {
 }
 
 // If shards that come and go fill the file, it is rewritten from memory, within its bound.
-func TestFullFileIsWrittenAnew(t *testing.T) {
+func TestFullFileIsRewritten(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 4000
 	w.run(600)

@@ -19,7 +19,7 @@ func put(key string, r kv.Revision) *kv.KeyValue {
 }
 
 // A truncated record, or one with trailing bytes, is invalid.
-func TestACutRecordIsNone(t *testing.T) {
+func TestATruncatedRecordIsInvalid(t *testing.T) {
 	l := newLogs(7)
 	l.salt, l.origin, l.rng = 5, origin, kv.Range{Start: "/a", End: "/z"}
 	batch := &kv.Batch{Revision: 300, Events: []kv.Event{{KV: put("/k", 300)}, {Type: kv.Delete, KV: put("/l", 300)}}}
@@ -68,7 +68,7 @@ func TestExtentsThatContradictThemselves(t *testing.T) {
 
 // An event gets the previous value whose revision the record names. Without that value the record is damaged,
 // because watchers would get a wrong one.
-func TestPreviousValuesAreTheOnesThatWereThere(t *testing.T) {
+func TestPreviousValuesHaveTheRecordedRevision(t *testing.T) {
 	body := appendBatch(nil, &kv.Batch{Revision: 15, Events: []kv.Event{{KV: put("/k", 15), Prev: put("/k", 12)}}}, 9)
 	for held, ok := range map[kv.Revision]bool{0: false, 11: false, 12: true, 13: false} {
 		latest := map[string]*kv.KeyValue{}
@@ -179,7 +179,7 @@ func TestTheNewestShardThatHadAKey(t *testing.T) {
 }
 
 // The history of earlier shards is kept until all current shards are saved.
-func TestNothingIsRemovedBeforeItsHeirsAreSaved(t *testing.T) {
+func TestOldHistoryIsKeptUntilCurrentShardsAreSaved(t *testing.T) {
 	w := newWorld(t, nil)
 	w.run(50)
 	for name, c := range map[string]struct {

@@ -17,7 +17,7 @@ import (
 )
 
 // After a kill at any time, exactly the saved history remains, and the next run continues the same file.
-func TestWhatWasSavedIsThereAfterARestart(t *testing.T) {
+func TestSavedHistorySurvivesARestart(t *testing.T) {
 	w := newWorld(t, func(c *cache.Config) { c.WindowBytes = 200 << 10 })
 	dir := t.TempDir()
 	s := New(Config{Dir: dir, MaxBytes: 64 << 20})
@@ -391,7 +391,7 @@ func TestAnotherOrigin(t *testing.T) {
 }
 
 // The age of the window counts only the time in which the node ran.
-func TestTimeThatWasNotSpentRunningIsNoAge(t *testing.T) {
+func TestDowntimeDoesNotCountAsAge(t *testing.T) {
 	b := kv.Batch{Revision: 5, Received: time.Now().Add(-time.Hour), Events: []kv.Event{{KV: kv.NewKeyValue(kv.Fields{Key: []byte("/k"), ModRevision: 5})}}}
 	older := b
 	older.Revision, older.Received = 4, b.Received.Add(-time.Minute)
@@ -473,7 +473,7 @@ func TestSaveStops(t *testing.T) {
 
 // The saved history of a copy that was wrong is removed at once. That of other shards is kept, and the next Save
 // writes the new copy from its floor on.
-func TestAForgottenShardIsSavedAnew(t *testing.T) {
+func TestAForgottenShardIsSavedAgain(t *testing.T) {
 	for name, known := range map[string]bool{"by the run that saved it": true, "by a run that has not looked yet": false} {
 		t.Run(name, func(t *testing.T) {
 			wrong, other, anew := newWorld(t, nil), newWorldAt(t, 10, nil), newWorldAt(t, 20, nil) // of three different histories

@@ -39,7 +39,7 @@ func (c timed) IngestStream(conn net.Conn) error {
 
 // Idle nodes probe each other and read their members at beats, whenever they started: any
 // other moment would wake the process again.
-func TestProbesAndLooksFallOnBeats(t *testing.T) {
+func TestProbesAndReadsOfMembersFallOnTicks(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const seconds = 60
 		var at, between atomic.Int64

@@ -184,7 +184,7 @@ func TestPartitionHeals(t *testing.T) {
 	})
 }
 
-func TestOneWayCutIsFoundOut(t *testing.T) {
+func TestOneWayCutIsDetected(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		nodes := []*running{b.start(1, nil), b.start(2, nil), b.start(3, nil)}
 		defer func() { stopAll(nodes) }()

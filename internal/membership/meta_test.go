@@ -18,7 +18,7 @@ const (
 	uuidB = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 )
 
-func TestMetaThereAndBack(t *testing.T) {
+func TestMetaRoundTrip(t *testing.T) {
 	started := time.UnixMilli(1700000000123)
 	for name, m := range map[string]meta{
 		"nothing": {},
@@ -83,7 +83,7 @@ func TestMetaLongestNamesFitOrAreRefused(t *testing.T) {
 	}
 }
 
-func TestMetaSkipsWhatItDoesNotKnow(t *testing.T) {
+func TestMetaSkipsUnknownFields(t *testing.T) {
 	b, err := encodeMeta(meta{Member: shard.Member{UUID: uuidA}}, "")
 	if err != nil {
 		t.Fatal(err)

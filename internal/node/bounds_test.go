@@ -11,7 +11,7 @@ import (
 
 // One contradicted key is a wrong copy, two are another history; a revision ahead of
 // etcd's counts as one. If etcd confirms all keys, the node that sent the data is wrong.
-func TestWhoIsWrong(t *testing.T) {
+func TestVerdictOfContradictedKeys(t *testing.T) {
 	for _, c := range []struct {
 		contradicted int
 		ahead        bool
@@ -35,7 +35,7 @@ func TestWhoIsWrong(t *testing.T) {
 }
 
 // The newest look at etcd is the one of the newest lineage that began last.
-func TestTheNewestLookIsKept(t *testing.T) {
+func TestTheNewestReadOfEtcdIsKept(t *testing.T) {
 	c := newClock(nil)
 	if _, known := c.Looked(); known {
 		t.Error("there is a look before the first")
@@ -83,7 +83,7 @@ func TestTheNewestLookIsKept(t *testing.T) {
 
 // A node uses the look of another node while that is recent, but also reads etcd itself
 // at intervals. Of nodes that exchange looks, the node with the newest look reads.
-func TestALookIsBorrowed(t *testing.T) {
+func TestReadsOfEtcdAreShared(t *testing.T) {
 	start := time.Unix(1000, 0)
 	ago := func(d time.Duration) time.Time { return start.Add(-d) }
 	theirs := func(d time.Duration) replica.Look { return replica.Look{Lineage: 1, Revision: 7, At: ago(d)} }
@@ -117,7 +117,7 @@ func TestALookIsBorrowed(t *testing.T) {
 
 // Two nodes that exchange looks and have read etcd at the same beat both consider their own
 // read the newest. Either may leave the next read to the other, and either may read.
-func TestNodesThatReadWithTheSameBeatPart(t *testing.T) {
+func TestReadsAtTheSameTickAreEquallyNew(t *testing.T) {
 	now := time.Unix(1000, 0)
 	own := now.Add(-2 * beat.Every)
 	c := newClock(nil)
@@ -134,7 +134,7 @@ func TestNodesThatReadWithTheSameBeatPart(t *testing.T) {
 }
 
 // A part counts as stuck after exactly stuckLooks checks of the same touch.
-func TestStuckAfterSoManyLooks(t *testing.T) {
+func TestStuckAfterTooManyChecks(t *testing.T) {
 	p := &pulse{touched: "the part", looks: stuckLooks - 1}
 	if why := p.stuck(); why != "" {
 		t.Errorf("reported as stuck too early: %s", why)

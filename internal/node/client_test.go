@@ -36,7 +36,7 @@ func (c *cluster) contents(ctx context.Context) (map[string]int64, int64) {
 // The public client resumes with its token after an absence longer than the window:
 // watch and list return only the changes. A new lineage starts it again. Its mirror
 // equals etcd throughout, and no node lists at etcd.
-func TestClientFollowsTheLadder(t *testing.T) {
+func TestClientResumesInEachServeMode(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 3, func(cfg *node.Config) {
 		shards(3, 3)(cfg)

@@ -126,7 +126,7 @@ func TestNodeCutFromEtcd(t *testing.T) {
 // A node that reaches neither etcd nor any other node ends its native watches with
 // their positions, so that they resume elsewhere. While it reaches another node it
 // keeps them, with or without etcd.
-func TestNodeCutFromEverybody(t *testing.T) {
+func TestNodeCutFromEtcdAndAllNodes(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 3, shards(2, 3))
 	c.etcd = etcdtest.Start(t)

@@ -360,7 +360,7 @@ func TestEventsObeyEtcdsRights(t *testing.T) {
 }
 
 // A node that drains ends its event streams, naming others, so that the client resumes there.
-func TestEventsOfADrainedNodeGoOnElsewhere(t *testing.T) {
+func TestEventsOfADrainedNodeResumeOnAnotherNode(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 2, 1, shards(1, 2))
 	c.ready()

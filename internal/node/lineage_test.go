@@ -325,7 +325,7 @@ func (c *cluster) floor() (floor int64) {
 
 // A restore of etcd while no node runs is detected: the nodes have its last position
 // on disk.
-func TestRestoreWhileNobodyRuns(t *testing.T) {
+func TestRestoreWhileNoNodeRuns(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes long")
@@ -418,7 +418,7 @@ func TestOperatorBeginsALineage(t *testing.T) {
 
 // A lineage that began long ago is not reported again by a node that restarts,
 // nor by a node that joins later.
-func TestRestartTellsOfNoNewLineage(t *testing.T) {
+func TestRestartReportsNoNewLineage(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 2, 1, shards(1, 2))
 	again := c.nodes[1]
@@ -480,7 +480,7 @@ func (d *detour) lead(to string) {
 
 // A single node that is redirected to another etcd serves nothing, and does not
 // affect the others. Redirected back, it continues.
-func TestOneNodeIsLedAstray(t *testing.T) {
+func TestOneNodeIsRedirectedToAnotherEtcd(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes long")

@@ -323,7 +323,7 @@ func TestThePolicyHoldsAtBothAPIs(t *testing.T) {
 
 // Changes by an administrator through etcd's API are logged, without passwords. Reads are not, and refusals
 // are logged as refusals.
-func TestAdministrationThroughEtcdsAPIIsWrittenDown(t *testing.T) {
+func TestAdministrationThroughEtcdsAPIIsLogged(t *testing.T) {
 	t.Parallel()
 	p := startPoliced(t, policyHead+webMay)
 	ctx := within(t)

@@ -241,7 +241,7 @@ func TestVotersAreRecoveredWithCachectl(t *testing.T) {
 
 // The lost voters return with their disks after the recovery, as a majority of the old
 // voters, and follow the new voters.
-func TestOldVotersThatComeBackFollowTheNewOnes(t *testing.T) {
+func TestReturningVotersFollowTheNewVoters(t *testing.T) {
 	l := loseQuorum(t)
 	done, err := admin.New(l.c).RecoverVoters(within(t), l.plan())
 	if err != nil {

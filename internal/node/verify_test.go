@@ -139,7 +139,7 @@ func TestFlippedByteIsFoundAndHealed(t *testing.T) {
 
 // An operator's verify request finds the wrong copy, compares it with etcd, and makes
 // the node reload it, without background comparisons.
-func TestVerifyTellsWhichCopyIsWrong(t *testing.T) {
+func TestVerifyFindsTheWrongCopy(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("flips bits in memory, which the race detector reports")

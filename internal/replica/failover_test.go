@@ -569,7 +569,7 @@ func TestFailover(t *testing.T) {
 
 // If all nodes are behind etcd's compact revision, they do not take state from each other: state is taken only
 // from a node that is ahead.
-func TestWarmThatIsNoFurther(t *testing.T) {
+func TestNoStateIsTakenFromANodeThatIsNotAhead(t *testing.T) {
 	for held, want := range map[kv.Revision]int{100_000: 0, 50: 1} {
 		synctest.Test(t, func(t *testing.T) {
 			w := &world{began: time.Now()}

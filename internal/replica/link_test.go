@@ -268,7 +268,7 @@ func TestBrokenLink(t *testing.T) {
 }
 
 // A node's read of etcd is dated with the clock of the requesting node.
-func TestLooksAreDated(t *testing.T) {
+func TestReadsOfEtcdAreDated(t *testing.T) {
 	linked(t, func(t *testing.T, _ *beater, conn *grpc.ClientConn) {
 		looks := make(chan Look, 1)
 		_, h := NewLink(conn, func(l Look) {
@@ -287,7 +287,7 @@ func TestLooksAreDated(t *testing.T) {
 
 // Streams with revisions of their own send separate requests, each for its highest revision. The other streams
 // share one request.
-func TestStreamsThatAreApartAskForThemselves(t *testing.T) {
+func TestStreamsWithTheirOwnRevisionsSendTheirOwnRequests(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		l := NewLink(conn, nil)
 		var held []*holder

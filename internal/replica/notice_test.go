@@ -9,7 +9,7 @@ import (
 )
 
 // A live node that no longer serves a shard is reported as handing it on, not as lost.
-func TestASourceThatHandsOnIsNotLost(t *testing.T) {
+func TestAHandoverIsNotALostSource(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want What

@@ -202,7 +202,7 @@ func (x *asking) whats() (out string) {
 
 // Each source gets a request for the revision after the last delivered one. The consumer sees one beginning,
 // regardless of the sources.
-func TestEachSourceGoesOnWhereTheLastOneEnded(t *testing.T) {
+func TestEachSourceContinuesAfterThePreviousOne(t *testing.T) {
 	t.Run("after batches and progress", func(t *testing.T) {
 		inquire(t, 11, func(x *asking) {
 			x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11), batch(13), progress(15)}, errGone}, {nil, errGone}}
@@ -277,7 +277,7 @@ func TestAStateOfTheSameRevisionIsNotTaken(t *testing.T) {
 }
 
 // After the consumer stops, it gets no more updates, and no other source gets a request.
-func TestAConsumerThatLeavesEndsAll(t *testing.T) {
+func TestNoSourceIsAskedAfterTheConsumerStops(t *testing.T) {
 	gone := &kv.CompactedError{Requested: 11, Floor: 20}
 	for name, c := range map[string]struct {
 		from   kv.Revision
@@ -313,7 +313,7 @@ func TestAConsumerThatLeavesEndsAll(t *testing.T) {
 
 // A source learns the highest revision that the consumer has requested. A delivered revision is not requested
 // again.
-func TestTheHighestWishMovesAlong(t *testing.T) {
+func TestTheHighestRequestReachesTheNextSource(t *testing.T) {
 	inquire(t, 11, func(x *asking) {
 		x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}}
 	}, func(x *asking) {
@@ -337,7 +337,7 @@ func TestTheHighestWishMovesAlong(t *testing.T) {
 }
 
 // The reason why a source does not serve decides the next step.
-func TestWhatFollowsAFailure(t *testing.T) {
+func TestTheReasonOfAFailureDecidesTheNextStep(t *testing.T) {
 	gone := &kv.CompactedError{Requested: 11, Floor: 20}
 	unavailable := func(why kv.Unavailable) error { return &kv.UnavailableError{Why: why, Detail: "what"} }
 	t.Run("a source that served and broke is asked again first", func(t *testing.T) {
@@ -485,7 +485,7 @@ func TestARejectedSourceIsPassedOver(t *testing.T) {
 }
 
 // The search for a better source skips rejected sources, too.
-func TestAScoutAsksNoRejectedSource(t *testing.T) {
+func TestTheSearchSkipsRejectedSources(t *testing.T) {
 	inquire(t, 11, func(x *asking) {
 		x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}}
 		x.b.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}}

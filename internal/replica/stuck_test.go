@@ -91,7 +91,7 @@ func TestAStaleSourceIsNotWaitedForWhenTheOthersHaveCompacted(t *testing.T) {
 
 // A node is cut from etcd, which has compacted the missing events. It takes the changes from another node, which
 // reads etcd, and does not wait until it reaches etcd again.
-func TestANodeCutFromEtcdTakesWhatHasChangedFromOneThatIsNot(t *testing.T) {
+func TestANodeCutFromEtcdTakesTheChangesFromAnotherNode(t *testing.T) {
 	gone := &kv.CompactedError{Requested: 12, Floor: 20}
 	for name, c := range map[string]struct{ etcd, b []answer }{
 		"its watch stands still": {[]answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}}, []answer{{nil, gone}, {nil, gone}, {}}},

@@ -58,7 +58,7 @@ func (s *slowStream) SendMsg(any) error {
 
 // Following a peer waits for its calls before it returns: a running call would use a connection that is being
 // closed.
-func TestNothingRunsAfterThePeerIsLeft(t *testing.T) {
+func TestFollowWaitsForItsCalls(t *testing.T) {
 	t.Run("the heartbeat", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			conn := &slowConn{}
@@ -191,7 +191,7 @@ func TestARelayTakesNoState(t *testing.T) {
 }
 
 // decode accepts the messages of a peer unchanged, and rejects messages that violate the protocol.
-func TestWhatAPeerSays(t *testing.T) {
+func TestMessagesOfAPeer(t *testing.T) {
 	full := putOf("a", 12, 12)
 	full.Events[0].PrevKv = &pb.KeyValue{Key: []byte("a"), ModRevision: 9}
 	history := putOf("a", 12, 12)

@@ -107,7 +107,7 @@ func TestANodeThatDoesNotTakeTheRequest(t *testing.T) {
 
 // A local copy of another lineage than the map's is not read; the router asks a node with
 // the map's lineage instead.
-func TestACopyOfAnotherLineageIsReadElsewhere(t *testing.T) {
+func TestACopyOfAnotherLineageIsReadFromAnotherNode(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		if g, err := n.r.Read(t.Context(), router.ReadRequest{Range: inFirst}); err != nil || !g.Here() {
 			t.Errorf("a matching copy is not read locally: %v", err)
@@ -127,7 +127,7 @@ func TestACopyOfAnotherLineageIsReadElsewhere(t *testing.T) {
 
 // After the caller has disconnected, no other node is asked, neither for a local shard nor
 // for a remote one.
-func TestACallerThatHasGoneAsksNoNode(t *testing.T) {
+func TestNoNodeIsAskedAfterTheCallerDisconnects(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		gone, cancel := context.WithCancel(t.Context())
 		n.pretend.Shards[0].Replicas = []shard.NodeID{"here", "y"}
@@ -193,7 +193,7 @@ func TestShardsThatAreBehindCatchUpConcurrently(t *testing.T) {
 
 // If a local shard no longer has the state at the revision of a reading, its changes come from another node. A
 // compaction error for another revision than since+1 is returned unchanged.
-func TestChangesAtARevisionThatIsGoneHere(t *testing.T) {
+func TestChangesAtARevisionThatIsGoneLocally(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.pretend.Shards[0].Replicas = []shard.NodeID{"here", "y"}
 		since := n.h.Now()
@@ -228,7 +228,7 @@ func TestChangesAtARevisionThatIsGoneHere(t *testing.T) {
 
 // Reads whose revision is chosen by another node share no fetch, because one may allow
 // older data than the other. Counts and single keys do not wait for big lists.
-func TestWhatIsNotShared(t *testing.T) {
+func TestReadsThatAreNotShared(t *testing.T) {
 	herd(t, func(t *testing.T, r *router.Router, e *elsewhere, h *cachetest.Script) {
 		e.let = make(chan error)
 		done := make(chan error, 10)

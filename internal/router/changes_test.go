@@ -226,7 +226,7 @@ func TestChangesOfACopyThatRetires(t *testing.T) {
 }
 
 // A fetch releases its slot, also after a failure, and a finished fetch is not shared.
-func TestFetchesLeaveNothing(t *testing.T) {
+func TestFetchesReleaseTheirSlots(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.pretend.Shards[1].Replicas = []shard.NodeID{"y"}
 		scanAway := func(ctx context.Context, at kv.Revision) error {

@@ -27,7 +27,7 @@ func (r *relaying) Relay(ctx context.Context, id shard.ID) (*cache.Cache, func()
 }
 
 // A watch waits for a relay until the time that its caller sets, but no longer than its context.
-func TestAWatchWaitsForItsRelayUntil(t *testing.T) {
+func TestAWatchWaitsForItsRelayUntilTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
 		n := cachetest.NewNode("here", h, nil)
@@ -110,7 +110,7 @@ func TestARelayThatDoesNotFitIsNotWatched(t *testing.T) {
 }
 
 // A local shard is watched locally if the client names no lineage.
-func TestAShardThatIsHereIsWatchedHere(t *testing.T) {
+func TestALocalShardIsWatchedLocally(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		n.RefuseRelays(errors.New("no relay"))
 		w, err := r.Watch(t.Context(), router.WatchRequest{From: h.Now() + 1}, newBell())
@@ -275,7 +275,7 @@ func TestAWatchWhoseShardsAreMergedIsWokenAtARevision(t *testing.T) {
 }
 
 // A watch with a WakeAt for a revision still waits for it after a WakeAt for a later revision.
-func TestALaterWishDoesNotReplaceAnEarlierOne(t *testing.T) {
+func TestALaterWakeAtDoesNotReplaceAnEarlierOne(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		b := newBell()
 		w := watch(t, r, kv.Range{Start: "x"}, h.Now()+1, b)

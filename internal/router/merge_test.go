@@ -50,7 +50,7 @@ func watch(t *testing.T, r *router.Router, rng kv.Range, from kv.Revision, b *be
 
 // A revision that a merge has taken and holds back is not progress, even if all shards have
 // reached it, because its events were not sent to the client.
-func TestWhatIsHeldBackIsNotProgress(t *testing.T) {
+func TestHeldBackEventsAreNotProgress(t *testing.T) {
 	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		w := watch(t, r, kv.Range{}, cachetest.Start+1, newBell())
 		n.Gate(2).Limit(cachetest.Start)

@@ -405,7 +405,7 @@ func TestACopyThatDoesNotFitIsNotServed(t *testing.T) {
 }
 
 // The nodes of a remote shard are asked in turn, until one of them has begun to answer.
-func TestAShardElsewhereIsReadFromItsNodes(t *testing.T) {
+func TestARemoteShardIsReadFromItsNodes(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		var req router.ReadRequest
 		list := func() (string, error) {
@@ -605,7 +605,7 @@ func TestAnAnswerOfAnotherClusterIsRefused(t *testing.T) {
 
 // If all shards are remote, the first node chooses the revision and reports its age; the
 // others answer at the same revision.
-func TestANodeElsewhereChoosesTheRevision(t *testing.T) {
+func TestAnotherNodeChoosesTheRevision(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		both := cachetest.Map(1, []string{"d"}, "y", "x")
 		n.pretend = both
@@ -887,7 +887,7 @@ func TestASerializableReadTakesADroppedRevisionFromAnotherNode(t *testing.T) {
 
 // A revision that the local copy of a shard no longer has is read from another node, unless
 // the caller is a node or there is no other node.
-func TestARevisionThatIsGoneHereIsReadElsewhere(t *testing.T) {
+func TestARevisionThatIsGoneLocallyIsReadRemotely(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		old := n.h.Now() - 1
 		n.h.Commit(cachetest.Put("a", "new"))

@@ -78,7 +78,7 @@ func TestHomesOfTheParts(t *testing.T) {
 }
 
 // An undone drain leaves the other nodes drained.
-func TestUndrainedIsWhoIsNamed(t *testing.T) {
+func TestUndrainAffectsOnlyTheNamedNodes(t *testing.T) {
 	m := change(t, three(t), shard.Drain{Nodes: []shard.NodeID{"b", "a", "b"}})
 	if !slices.Equal(m.Drained, []shard.NodeID{"a", "b"}) || !m.IsDrained("a") || m.IsDrained("c") {
 		t.Errorf("drained: %v", m.Drained)
@@ -136,7 +136,7 @@ func TestACloneSharesNothing(t *testing.T) {
 }
 
 // Neighbours that are about to be merged, and neighbours that can be.
-func TestWhichShardsJoin(t *testing.T) {
+func TestNeighboursThatCanMerge(t *testing.T) {
 	together := func(m *shard.Map) *shard.Map {
 		r, err := planner.Together(m, 1, 2)
 		if err != nil {

@@ -63,7 +63,7 @@ func TestRenew(t *testing.T) {
 
 // Commands and maps have the lowest level that contains their features, so that older versions
 // understand them.
-func TestLevelIsTheLowestThatWillDo(t *testing.T) {
+func TestCommandsHaveTheLowestSufficientLevel(t *testing.T) {
 	m := maptest.Found(t, maptest.Spec(2, 2), "m")
 	level := func(b []byte, err error) byte {
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 const fanBytes = 64 << 10
 
 // Regardless of earlier messages, a Fan encodes a message like a new Fan.
-func TestFanRemembersOnlyWhatIsTheSame(t *testing.T) {
+func TestAUsedFanEncodesLikeANewOne(t *testing.T) {
 	var events []*kv.Event
 	for i := range 6 { // small, with separate buffers, and too large to be kept
 		size := []int{10, 3000, fanBytes}[i%3]

@@ -18,7 +18,7 @@ import (
 )
 
 // Each error type that packages share is equal after a round trip over the wire.
-func TestEveryErrorThereAndBack(t *testing.T) {
+func TestErrorsSurviveARoundTrip(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		code codes.Code

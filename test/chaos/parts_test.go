@@ -138,7 +138,7 @@ func TestAckLog(t *testing.T) {
 	}
 }
 
-func TestWishesAreMixed(t *testing.T) {
+func TestRequestedWatchesAreMixed(t *testing.T) {
 	keys := keyspace{16, 200}
 	count := map[string]int{}
 	for _, w := range wishes(nativeClient, 1000, Mix{Prefixes: 25, Everything: 5}, keys, 100, rand.New(rand.NewPCG(1, 1))) {

@@ -91,7 +91,7 @@ func (f *following) follow(ctx context.Context, endpoint, prefix string) error {
 // changes five times a second. No watch of any node is cancelled or loses an event, and shard map
 // changes requested from nodes that do not vote succeed although the map has changed meanwhile:
 // cachectl exits with 0.
-func TestOrdersAndWatchesAtNodesThatDoNotVoteWhileTheMapChanges(t *testing.T) {
+func TestChangesAndWatchesAtNodesThatDoNotVoteWhileTheMapChanges(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs eight nodes")
 	}

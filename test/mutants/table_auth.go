@@ -4,21 +4,21 @@ func guardGroup() Group {
 	return Group{Package: "internal/auth/etcdauth", Mutants: []Mutant{
 		{
 			Name: "asks-despite-proofs", Bug: "asks etcd whether authentication is on although other reads prove that it is off", File: "checker.go",
-			Old: `if !g.proven() {`, New: `if true {`, Tests: "TestOtherReadsSpareTheQuestion",
+			Old: `if !g.proven() {`, New: `if true {`, Tests: "TestOtherReadsReplaceTheRequest",
 		},
 		{
 			Name: "proofs-of-before", Bug: "stops following users' rights after a read from before authentication was turned on", File: "checker.go",
-			Old: `return now.denied == nil && !now.on && time`, New: `return now.denied == nil && time`, Tests: "TestOtherReadsSpareTheQuestion",
+			Old: `return now.denied == nil && !now.on && time`, New: `return now.denied == nil && time`, Tests: "TestOtherReadsReplaceTheRequest",
 		},
 		{
 			Name: "off-is-not-told", Bug: "does not notify watches that authentication was turned off", File: "rights.go",
-			Old: `if before.on || now.on || before.denied != nil {`, New: `if now.on || before.denied != nil {`, Tests: "TestOffIsKnown",
+			Old: `if before.on || now.on || before.denied != nil {`, New: `if now.on || before.denied != nil {`, Tests: "TestANodeKnowsThatAuthenticationIsOff",
 		},
 		{
 			Name: "known-off-borrowed", Bug: "a node that knows that authentication is off accepts other nodes' answers about it", File: "rights.go",
 			Old: `before.denied != nil && !before.on {
 		g.borrow(ctx)`, New: `!before.on {
-		g.borrow(ctx)`, Tests: "TestOffIsKnown",
+		g.borrow(ctx)`, Tests: "TestANodeKnowsThatAuthenticationIsOff",
 		},
 		{
 			Name: "token-counted-twice", Bug: "a reused token stays among the old ones", File: "memory.go",
@@ -31,11 +31,11 @@ func guardGroup() Group {
 		},
 		{
 			Name: "strangers-look", Bug: "shows the cluster to callers who are not etcd users", File: "checker.go",
-			Old: `return t.Has(caller)`, New: `return true`, Tests: "TestUsersLook",
+			Old: `return t.Has(caller)`, New: `return true`, Tests: "TestUsersMayReadTheShardMap",
 		},
 		{
 			Name: "cluster-shown-before-etcd-spoke", Bug: "shows the cluster before etcd has reported whether authentication is on", File: "checker.go",
-			Old: `if !now.on && !g.cfg.Etcd.Account() {`, New: `if !now.on {`, Tests: "TestUsersLook",
+			Old: `if !now.on && !g.cfg.Etcd.Account() {`, New: `if !now.on {`, Tests: "TestUsersMayReadTheShardMap",
 		},
 		{
 			Name: "readers-administer", Bug: "lets users without etcd's root role use administrative calls", File: "checker.go",
@@ -51,7 +51,7 @@ func guardGroup() Group {
 		},
 		{
 			Name: "token-never-confirmed-again", Bug: "trusts a token forever", File: "caller.go",
-			Old: `age > g.cfg.Confirm*3/2:`, New: `false:`, Tests: "TestWhenATokenIsConfirmedAgain",
+			Old: `age > g.cfg.Confirm*3/2:`, New: `false:`, Tests: "TestIntervalsOfConfirmations",
 		},
 		{
 			Name: "refusal-for-ever", Bug: "refuses a token forever after one refusal", File: "caller.go",
@@ -71,18 +71,18 @@ func guardGroup() Group {
 		},
 		{
 			Name: "older-rights-borrowed", Bug: "copies older rights than those of another node", File: "learn.go",
-			Old: `r.GetRevision() > than.GetRevision()`, New: `false`, Tests: "TestWhichRightsAreNewer",
+			Old: `r.GetRevision() > than.GetRevision()`, New: `false`, Tests: "TestOrderOfRights",
 		},
 		{
 			Name: "half-a-token-known", Bug: "accepts a truncated token name as one that ends in zeros", File: "learn.go",
 			Old: `if len(b) != len(id) {
 		return id, false
 	}
-	return tokenID(b), true`, New: `return id, copy(id[:], b) <= len(id)`, Tests: "TestHalfTheNameOfATokenNamesNone",
+	return tokenID(b), true`, New: `return id, copy(id[:], b) <= len(id)`, Tests: "TestAnIncompleteTokenHashMatchesNoToken",
 		},
 		{
 			Name: "claimed-token-told", Bug: "sends other nodes a token's unverified claims", File: "learn.go",
-			Old: `ok && !h.claimed`, New: `ok`, Tests: "TestWhatIsNotLearnt",
+			Old: `ok && !h.claimed`, New: `ok`, Tests: "TestIncompleteSharesAreNotLearned",
 		},
 	}}
 }
@@ -148,7 +148,7 @@ func accessGroup() Group {
 		},
 		{
 			Name: "address-with-port", Bug: "each connection of an address has a separate part of the budget", File: "keys.go",
-			Old: `name = netlimit.SourceOf(p.Addr)`, New: `name = netlimit.SourceOf(nil)`, Tests: "TestWhomBytesCountFor",
+			Old: `name = netlimit.SourceOf(p.Addr)`, New: `name = netlimit.SourceOf(nil)`, Tests: "TestBytesCountForTheIdentityOrTheAddress",
 		},
 		{
 			Name: "long-watch-key", Bug: "accepts watch keys of any length", File: "keys.go",
@@ -172,11 +172,11 @@ func accessGroup() Group {
 		},
 		{
 			Name: "token-of-another-caller", Bug: "treats a caller with another token as the previous caller", File: "presence.go",
-			Old: ` && l.tokens == tokens`, New: ``, Tests: "TestWhoACallerIs",
+			Old: ` && l.tokens == tokens`, New: ``, Tests: "TestIdentityOfACaller",
 		},
 		{
 			Name: "metrics-for-all", Bug: "shows metrics to callers without operator:read", File: "web.go",
-			Old: `return (&Caller{a: a, names: names}).May(ctx, policy.OperatorRead, kv.Range{})`, New: `_, _, _ = names, policy.OperatorRead, kv.Range{}; return nil`, Tests: "TestWhoMayLookOverHTTP",
+			Old: `return (&Caller{a: a, names: names}).May(ctx, policy.OperatorRead, kv.Range{})`, New: `_, _, _ = names, policy.OperatorRead, kv.Range{}; return nil`, Tests: "TestHTTPNeedsOperatorRead",
 		},
 		{
 			Name: "policy-of-before", Bug: "a reload does not affect known callers", File: "caller.go",
@@ -184,7 +184,7 @@ func accessGroup() Group {
 		},
 		{
 			Name: "past-the-port", Bug: "accepts a call that did not pass the handshake", File: "presence.go",
-			Old: `if !ok || p.a != a {`, New: `if false {`, Tests: "TestWhoACallerIs",
+			Old: `if !ok || p.a != a {`, New: `if false {`, Tests: "TestIdentityOfACaller",
 		},
 		{
 			Name: "identities-unbounded", Bug: "counts any number of identities separately", File: "usage.go",
@@ -194,7 +194,7 @@ func accessGroup() Group {
 			Name: "certificate-without-identity", Bug: "a verified certificate yields no identity", File: "presence.go",
 			Old: `return policy.CertificateNames(state.VerifiedChains[0][0])
 `, New: `return nil
-`, Tests: "TestACertificateThatWasNotVerifiedNamesNobody",
+`, Tests: "TestAnUnverifiedCertificateNamesNoIdentity",
 		},
 		{
 			Name: "caller-outlives-keys", Bug: "still accepts a caller whose signing key was removed", File: "presence.go",
@@ -219,13 +219,13 @@ func policyGroup() Group {
 		},
 		{
 			Name: "words-give-names", Bug: "an entry for all callers assigns them their first name", File: "policy.go",
-			Old: `if p.kind() == "" {`, New: `if false {`, Tests: "TestTheNameThatIsMeant",
+			Old: `if p.kind() == "" {`, New: `if false {`, Tests: "TestNameOfAnIdentityInLogsAndLimits",
 		},
 		{
 			Name: "long-token-looked-at", Bug: "parses tokens of any length", File: "token.go",
 			Old: `	if len(token) > maxToken {
 		return false`, New: `	if false {
-		return false`, Tests: "TestALongTokenIsNotOurs",
+		return false`, Tests: "TestALongTokenIsNotParsed",
 		},
 		{
 			Name: "deny-loses", Bug: "permits a request that one rule allows and another denies", File: "policy.go",

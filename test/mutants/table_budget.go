@@ -12,7 +12,7 @@ func budgetGroup() Group {
 		},
 		{
 			Name: "budget-never-alone", Bug: "refuses a request larger than the share to the only caller", File: "budget.go",
-			Old: `return a.held+n <= a.most || a.held <= own`, New: `return a.held+n <= a.most`, Tests: "TestWhatIsLargerThanTheShareIsHadAlone",
+			Old: `return a.held+n <= a.most || a.held <= own`, New: `return a.held+n <= a.most`, Tests: "TestASoleHolderMayExceedTheShare",
 		},
 		{
 			Name: "budget-overtaken", Bug: "lets callers overtake waiting callers", File: "budget.go",
@@ -24,16 +24,16 @@ func budgetGroup() Group {
 		},
 		{
 			Name: "client-delays-others", Bug: "a caller whose client has used its part waits ahead of other clients' callers", File: "budget.go",
-			Old: `case p != nil && (p.waiting.Len() > 0 || !b.fitsPartLocked(u, c, n, 0)):`, New: `case p != nil && n < 0:`, Tests: "TestAClientWaitsForItsOwn",
+			Old: `case p != nil && (p.waiting.Len() > 0 || !b.fitsPartLocked(u, c, n, 0)):`, New: `case p != nil && n < 0:`, Tests: "TestAClientWaitsForItsPart",
 		},
 		{
 			Name: "part-of-who-gave-up", Bug: "a client's part keeps the request of a caller that gave up", File: "budget.go",
 			Old: `		a.countLocked(w.client, -w.n)
-`, New: ``, Tests: "TestAClientWaitsForTheShareAfterItsOwn",
+`, New: ``, Tests: "TestAClientWaitsForTheShareAfterItsPart",
 		},
 		{
 			Name: "budget-given-up-kept", Bug: "keeps the bytes for a caller that gave up waiting", File: "budget.go",
-			Old: "	w.b.wakeLocked(w.use, w.client) // the others may have waited for this entry\n", New: "", Tests: "TestWhoGivesUpHoldsNothing",
+			Old: "	w.b.wakeLocked(w.use, w.client) // the others may have waited for this entry\n", New: "", Tests: "TestACanceledCallHoldsNothing",
 		},
 	}}
 }

@@ -67,7 +67,7 @@ func cacheGroup() Group {
 		},
 		{
 			Name: "passed-kept-forever", Bug: "remembers every evicted batch", File: "window.go",
-			Old: `if len(w.passed) == maxPassed {`, New: `if false {`, Tests: "TestWhatIsKnownOfOldPositionsIsBounded",
+			Old: `if len(w.passed) == maxPassed {`, New: `if false {`, Tests: "TestKnowledgeOfOldPositionsIsBounded",
 		},
 		{
 			Name: "idle-with-watches", Bug: "reports idle with open watches", File: "idle.go",
@@ -99,7 +99,7 @@ func cacheGroup() Group {
 		},
 		{
 			Name: "source-after-gap", Bug: "follows a source that begins after a gap", File: "follow.go",
-			Old: `case u.Revision > have:`, New: `case false:`, Tests: "TestSourceOutOfTurn",
+			Old: `case u.Revision > have:`, New: `case false:`, Tests: "TestUpdatesOutOfOrderAreRejected",
 		},
 		{
 			Name: "stale-source", Bug: "accepts the state of a source that is older than its own", File: "follow.go",
@@ -123,11 +123,11 @@ func cacheGroup() Group {
 		},
 		{
 			Name: "gap-of-one", Bug: "follows a source that begins one revision too late", File: "follow.go",
-			Old: `case u.Revision > have:`, New: `case u.Revision > have+1:`, Tests: "TestSourceOutOfTurn",
+			Old: `case u.Revision > have:`, New: `case u.Revision > have+1:`, Tests: "TestUpdatesOutOfOrderAreRejected",
 		},
 		{
 			Name: "load-ends-early", Bug: "accepts events while it loads the state", File: "follow.go",
-			Old: `if l != nil || c.tree == nil {`, New: `if c.tree == nil && l == nil {`, Tests: "TestSourceOutOfTurn",
+			Old: `if l != nil || c.tree == nil {`, New: `if c.tree == nil && l == nil {`, Tests: "TestUpdatesOutOfOrderAreRejected",
 		},
 		{
 			Name: "histories-joined-over-gap", Bug: "joins histories over a gap of one revision", File: "seed.go",
@@ -151,7 +151,7 @@ func cacheGroup() Group {
 		},
 		{
 			Name: "leap-from-nothing", Bug: "treats a set of changes as the whole state when it has none", File: "follow.go",
-			Old: `case u.Leap && c.tree == nil:`, New: `case false:`, Tests: "TestSourceOutOfTurn",
+			Old: `case u.Leap && c.tree == nil:`, New: `case false:`, Tests: "TestUpdatesOutOfOrderAreRejected",
 		},
 		{
 			Name: "delta-floor-one-low", Bug: "answers a delta from one revision below its known deletes", File: "changes.go",
@@ -205,11 +205,11 @@ func cacheGroup() Group {
 			Name: "one-claim-of-many", Bug: "reports only one of several contradicted keys", File: "agree.go",
 			Old: `claims = append(claims, claim)
 		return`, New: `claims = append(claims[:0], claim)
-		return`, Tests: "TestAContradictionClaimsWhatIsHeld",
+		return`, Tests: "TestAContradictionNamesTheCachedVersions",
 		},
 		{
 			Name: "quiet-window-kept", Bug: "keeps the window of an idle cache beyond its time", File: "apply.go",
-			Old: `c.win.evict(now)`, New: ``, Tests: "TestAQuietCacheForgetsWhatIsTooOld",
+			Old: `c.win.evict(now)`, New: ``, Tests: "TestAQuietCacheEvictsOldBatches",
 		},
 		{
 			Name: "end-of-leap-unknown", Bug: "does not record deletes since the end of a leap", File: "changes.go",

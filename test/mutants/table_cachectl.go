@@ -63,7 +63,7 @@ func cachectlGroup() Group {
 		},
 		{
 			Name: "kube-asks-in-turn", Bug: "queries the nodes one after the other", File: "internal/kube/ask.go",
-			Old: `asking.Go(func() { nodes[i].report, nodes[i].silence = a.ask(ctx, nodes[i].address) })`, New: `nodes[i].report, nodes[i].silence = a.ask(ctx, nodes[i].address)`, Tests: "TestAsksAllAtTheSameTime", Package: "cmd/cachectl/internal/kube",
+			Old: `asking.Go(func() { nodes[i].report, nodes[i].silence = a.ask(ctx, nodes[i].address) })`, New: `nodes[i].report, nodes[i].silence = a.ask(ctx, nodes[i].address)`, Tests: "TestNodesAreAskedConcurrently", Package: "cmd/cachectl/internal/kube",
 		},
 		{
 			Name: "kube-answer-without-end", Bug: "reads an answer of any length", File: "internal/kube/ask.go",
@@ -75,7 +75,7 @@ func cachectlGroup() Group {
 		},
 		{
 			Name: "kube-follows-redirects", Bug: "queries another server because an answer redirects to it", File: "internal/kube/ask.go",
-			Old: `return http.ErrUseLastResponse`, New: `return nil`, Tests: "TestKubeSaysWhatHelps",
+			Old: `return http.ErrUseLastResponse`, New: `return nil`, Tests: "TestKubeErrorsNameTheRemedy",
 		},
 		{
 			Name: "kube-loading-lags", Bug: "reports a node that loads a resource as behind by all versions", File: "internal/kube/resources.go",

@@ -16,7 +16,7 @@ func clientGroup() Group {
 			Name: "sync-of-an-ended-mirror", Bug: "a mirror that ended without a state is ready", Package: "client/mirror", File: "mirror/mirror.go",
 			Old: `if !m.View().held() {
 			return fmt`, New: `if m.View().held() && m.Err() == nil {
-			return fmt`, Tests: "TestSyncSaysWhyAMirrorIsNotReady",
+			return fmt`, Tests: "TestSyncReturnsTheReasonWhyAMirrorIsNotReady",
 		},
 		{
 			Name: "follow-skips-a-failed-update", Bug: "does not pass a failed update again", Package: "client/follow", File: "follow/follow.go",
@@ -94,11 +94,11 @@ func clientGroup() Group {
 		},
 		{
 			Name: "list-resumes-in-any-history", Bug: "continues a broken list in any history", File: "list.go",
-			Old: `req.ClusterId, req.Lineage = l.at.Cluster, l.at.Lineage`, New: `_ = l.at`, Tests: "TestAListGoesOnWhereItBroke",
+			Old: `req.ClusterId, req.Lineage = l.at.Cluster, l.at.Lineage`, New: `_ = l.at`, Tests: "TestAnInterruptedListResumes",
 		},
 		{
 			Name: "limited-list-skips", Bug: "a page that broke off continues after its last key with another token", File: "list.go",
-			Old: `if l.last != "" && l.o.limit == 0 {`, New: `if l.last != "" {`, Tests: "TestAListGoesOnWhereItBroke",
+			Old: `if l.last != "" && l.o.limit == 0 {`, New: `if l.last != "" {`, Tests: "TestAnInterruptedListResumes",
 		},
 		{
 			Name: "list-resumes-past-its-end", Bug: "a list that broke off after its last key requests an empty range", File: "list.go",
@@ -106,15 +106,15 @@ func clientGroup() Group {
 		},
 		{
 			Name: "get-of-any-age", Bug: "Get does not pass on the permitted age of its answer", File: "get.go",
-			Old: `if o.maxStaleness > 0 {`, New: `if false {`, Tests: "TestReadsAskForWhatTheProgramWants",
+			Old: `if o.maxStaleness > 0 {`, New: `if false {`, Tests: "TestReadOptionsReachTheNode",
 		},
 		{
 			Name: "serializable-reads-linearizable", Bug: "requests a linearizable read from etcd without need", File: "get.go",
-			Old: `case o.serializable:`, New: `case false:`, Tests: "TestReadsAskForWhatTheProgramWants",
+			Old: `case o.serializable:`, New: `case false:`, Tests: "TestReadOptionsReachTheNode",
 		},
 		{
 			Name: "token-of-unread", Bug: "a token includes updates that the program has not read", File: "watch.go",
-			Old: `if len(w.queue) == 0 && w.asm.positioned {`, New: `if w.asm.positioned {`, Tests: "TestAProgramsPositionIsWhatItHasTaken",
+			Old: `if len(w.queue) == 0 && w.asm.positioned {`, New: `if w.asm.positioned {`, Tests: "TestAPositionDoesNotCoverPendingUpdates",
 		},
 		{
 			Name: "client-answer-of-former-place", Bug: "accepts answers of the node that a watch has left", File: "watch_arrive.go",
@@ -138,11 +138,11 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-hints-of-ended-ignored", Bug: "ignores the nodes that the last node named", File: "watch_move.go",
-			Old: "\tw.hints = hints\n", New: "\t_ = hints\n", Tests: "TestAWatchGoesWhereItsNodeSendsIt",
+			Old: "\tw.hints = hints\n", New: "\t_ = hints\n", Tests: "TestAWatchFollowsTheRedirectOfItsNode",
 		},
 		{
 			Name: "client-delay-of-ended-ignored", Bug: "reconnects at once although the node requested a delay", File: "watch_move.go",
-			Old: "\tw.hints = hints\n\tw.retryLocked(e.GetRetryAfter().AsDuration(), 0)", New: "\tw.hints = hints\n\tw.retryLocked(0, 0)", Tests: "TestAWatchGoesWhereItsNodeSendsIt",
+			Old: "\tw.hints = hints\n\tw.retryLocked(e.GetRetryAfter().AsDuration(), 0)", New: "\tw.hints = hints\n\tw.retryLocked(0, 0)", Tests: "TestAWatchFollowsTheRedirectOfItsNode",
 		},
 		{
 			Name: "client-restore-asks-elsewhere", Bug: "connects to a node that may not have the new history", File: "watch_move.go",
@@ -190,11 +190,11 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-resumes-not-merged", Bug: "reports the first of several resumes during OnResume", File: "watch_arrive.go",
-			Old: `w.untold.To, w.untold.Reason = r.To, r.Reason`, New: `_ = r`, Tests: "TestResumesDuringOnResumeAreToldAsOne",
+			Old: `w.untold.To, w.untold.Reason = r.To, r.Reason`, New: `_ = r`, Tests: "TestResumesDuringOnResumeAreReportedAsOne",
 		},
 		{
 			Name: "client-updates-before-resume", Bug: "returns updates of the new node before OnResume has returned", File: "watch.go",
-			Old: `if len(w.queue) == 0 || w.telling && w.err == nil {`, New: `if len(w.queue) == 0 {`, Tests: "TestResumesDuringOnResumeAreToldAsOne",
+			Old: `if len(w.queue) == 0 || w.telling && w.err == nil {`, New: `if len(w.queue) == 0 {`, Tests: "TestResumesDuringOnResumeAreReportedAsOne",
 		},
 		{
 			Name: "client-freshness-goes-back", Bug: "an older age replaces a newer one", File: "watch_arrive.go",
@@ -242,15 +242,15 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-ended-context-kept", Bug: "a context keeps references to ended watches", File: "watch.go",
-			Old: "\tw.stop()\n\tw.c.mu.Lock()", New: "\tw.c.mu.Lock()", Tests: "TestAnEndedWatchLeavesNothingBehind",
+			Old: "\tw.stop()\n\tw.c.mu.Lock()", New: "\tw.c.mu.Lock()", Tests: "TestAnEndedWatchReleasesItsResources",
 		},
 		{
 			Name: "client-ended-at-once-kept", Bug: "a context keeps a reference to a watch that ended at once", File: "watch.go",
-			Old: "\tif ended {\n\t\tstop()", New: "\tif false && ended {\n\t\tstop()", Tests: "TestAnEndedWatchLeavesNothingBehind",
+			Old: "\tif ended {\n\t\tstop()", New: "\tif false && ended {\n\t\tstop()", Tests: "TestAnEndedWatchReleasesItsResources",
 		},
 		{
 			Name: "client-ended-waits-for-map", Bug: "counts an ended watch as waiting for the map", File: "watch.go",
-			Old: "\tw.stopAwaitingLocked()\n", New: ``, Tests: "TestAnEndedWatchLeavesNothingBehind",
+			Old: "\tw.stopAwaitingLocked()\n", New: ``, Tests: "TestAnEndedWatchReleasesItsResources",
 		},
 		{
 			Name: "client-map-of-others", Bug: "places a watch by a map of other ranges", File: "watch_move.go",
@@ -282,15 +282,15 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-compacted-asks-again", Bug: "requests the history again from a node that lacks it", File: "watch_move.go",
-			Old: `if _, asked := w.floors[addr]; asked {`, New: `if false {`, Tests: "TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce",
+			Old: `if _, asked := w.floors[addr]; asked {`, New: `if false {`, Tests: "TestCompactedHistoryIsRequestedFromEachNodeOnce",
 		},
 		{
 			Name: "client-compacted-last-floor", Bug: "reports the floor of the last node", File: "watch_move.go",
-			Old: `floor = min(floor, f)`, New: `_ = f`, Tests: "TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce",
+			Old: `floor = min(floor, f)`, New: `_ = f`, Tests: "TestCompactedHistoryIsRequestedFromEachNodeOnce",
 		},
 		{
 			Name: "client-compacted-at-one-node", Bug: "treats history as compacted if one node lacks it", File: "watch_move.go",
-			Old: `if len(w.floors) < maxAsked {`, New: `if false {`, Tests: "TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce",
+			Old: `if len(w.floors) < maxAsked {`, New: `if false {`, Tests: "TestCompactedHistoryIsRequestedFromEachNodeOnce",
 		},
 		{
 			Name: "client-call-hang-not-blamed", Bug: "Call returns the error of a node that does not answer in time", File: "call.go",
@@ -461,11 +461,11 @@ func clientNodesGroup() Group {
 		},
 		{
 			Name: "client-progress-before-start", Bug: "applies the stream's progress to watches that have not started", File: "stream.go",
-			Old: `if s.pending[id] == nil {`, New: `if true {`, Package: "client", Tests: "TestProgressIsForTheWatchesThatItIsAbout",
+			Old: `if s.pending[id] == nil {`, New: `if true {`, Package: "client", Tests: "TestProgressAdvancesOnlyItsWatches",
 		},
 		{
 			Name: "client-progress-for-all", Bug: "applies the progress of some watches to all watches of the stream", File: "stream.go",
-			Old: `ids = p.GetWatchIds()`, New: `_ = p`, Package: "client", Tests: "TestProgressIsForTheWatchesThatItIsAbout",
+			Old: `ids = p.GetWatchIds()`, New: `_ = p`, Package: "client", Tests: "TestProgressAdvancesOnlyItsWatches",
 		},
 		{
 			Name: "client-progress-flood", Bug: "sends every progress request", File: "stream.go",
@@ -505,11 +505,11 @@ func clientNodesGroup() Group {
 		},
 		{
 			Name: "own-stall-leaves-the-map", Bug: "leaves the node of the map because the client itself was stopped", File: "probe.go",
-			Old: `return false, !stalled`, New: `return false, true`, Tests: "TestAProbeShowsWhoIsSilent",
+			Old: `return false, !stalled`, New: `return false, true`, Tests: "TestAProbeDetectsASilentNode",
 		},
 		{
 			Name: "probe-unsent-counts", Bug: "treats a probe that was not sent for lack of a token as proof that the node is alive", File: "probe.go",
-			Old: "return false, false\n\tdefault", New: "return true, false\n\tdefault", Tests: "TestAProbeShowsWhoIsSilent",
+			Old: "return false, false\n\tdefault", New: "return true, false\n\tdefault", Tests: "TestAProbeDetectsASilentNode",
 		},
 		{
 			Name: "silent-stream-waited-for", Bug: "waits forever for the stream of a call at a silent node", File: "probe.go",
@@ -526,7 +526,7 @@ func clientMapfollowGroup() Group {
 		},
 		{
 			Name: "client-doubts-another-map", Bug: "doubts a map that was never compared", File: "follow.go",
-			Old: `f.Topology.Load() == t && unfollow != nil`, New: `unfollow != nil`, Tests: "TestOnlyTheComparedMapIsDoubted",
+			Old: `f.Topology.Load() == t && unfollow != nil`, New: `unfollow != nil`, Tests: "TestOnlyTheComparedMapEndsItsStream",
 		},
 		{
 			Name: "client-map-moves-none", Bug: "a map of another cluster moves no watch", File: "follow.go",

@@ -92,7 +92,7 @@ func shardGroup() Group {
 		},
 		{
 			Name: "joins-despite-pins", Bug: "merges shards with different pins", File: "merge.go",
-			Old: ` && slices.Equal(a.Home.Pins, b.Home.Pins)`, New: ``, Tests: "TestWhichShardsJoin",
+			Old: ` && slices.Equal(a.Home.Pins, b.Home.Pins)`, New: ``, Tests: "TestNeighboursThatCanMerge",
 		},
 	}}
 }
@@ -169,21 +169,21 @@ func plannerGroup() Group {
 		},
 		{
 			Name: "fill-never-ends", Bug: "waits forever for a new node that does not load", File: "rules.go",
-			Old: `now.Before(latest) && h.reports`, New: `!latest.IsZero() && h.reports`, Tests: "TestWhatALeaderRemembers",
+			Old: `now.Before(latest) && h.reports`, New: `!latest.IsZero() && h.reports`, Tests: "TestRecordsOfALeader",
 		},
 		{
 			Name: "left-node-buried", Bug: "treats a shard of a node that left as a shard of a dead node", File: "rules.go",
 			Old: `return !gone(states, n) && !serves(states, n) }) {
 			next`, New: `return !serves(states, n) }) {
-			next`, Tests: "TestWhatALeaderRemembers",
+			next`, Tests: "TestRecordsOfALeader",
 		},
 		{
 			Name: "first-half-does-not-rest", Bug: "moves the first shard of a split too early", File: "rules.go",
-			Old: `id >= h.nextID`, New: `id > h.nextID`, Tests: "TestWhatALeaderRemembers",
+			Old: `id >= h.nextID`, New: `id > h.nextID`, Tests: "TestRecordsOfALeader",
 		},
 		{
 			Name: "owed-what-it-has", Bug: "waits for a shard that the node already has", File: "rules.go",
-			Old: `if !slices.Contains(s.Replicas, self) && lacks`, New: `if lacks`, Tests: "TestWhatALeaderRemembers",
+			Old: `if !slices.Contains(s.Replicas, self) && lacks`, New: `if lacks`, Tests: "TestRecordsOfALeader",
 		},
 		{
 			Name: "unheard-voter-is-away", Bug: "treats a voter that has not reported yet as absent", File: "voters.go",
@@ -199,11 +199,11 @@ func plannerGroup() Group {
 		},
 		{
 			Name: "heir-shuts-down", Bug: "waits for a node that shuts down to take over the vote", File: "voters.go",
-			Old: `o.BootstrapExpect > 0 && !o.Draining &&`, New: `o.BootstrapExpect > 0 &&`, Tests: "TestWhoCanTakeAVote",
+			Old: `o.BootstrapExpect > 0 && !o.Draining &&`, New: `o.BootstrapExpect > 0 &&`, Tests: "TestRecipientsOfAVote",
 		},
 		{
 			Name: "heir-votes-already", Bug: "waits for a node that already votes to take over the vote", File: "voters.go",
-			Old: ` && !slices.Contains(voters, o.Name)`, New: ` && len(voters) > 0`, Tests: "TestWhoCanTakeAVote",
+			Old: ` && !slices.Contains(voters, o.Name)`, New: ` && len(voters) > 0`, Tests: "TestRecipientsOfAVote",
 		},
 		{
 			Name: "silent-node-blocks-repair", Bug: "plans shards for a node that does not answer the leader, so that no node gets them", File: "owners.go",
@@ -259,11 +259,11 @@ func plannerGroup() Group {
 		},
 		{
 			Name: "lost-voter-never", Bug: "restarts the timer of a lost voter at each check", File: "voters.go",
-			Old: "\ta.since = since\n", New: ``, Tests: "TestTheTimeThatANodeIsAway",
+			Old: "\ta.since = since\n", New: ``, Tests: "TestAbsenceOfANode",
 		},
 		{
 			Name: "lost-voter-late", Bug: "does not treat a voter as lost exactly at the limit", File: "voters.go",
-			Old: `f.Away(n) >= f.LostAfter`, New: `f.Away(n) > f.LostAfter`, Tests: "TestTheTimeThatANodeIsAway",
+			Old: `f.Away(n) >= f.LostAfter`, New: `f.Away(n) > f.LostAfter`, Tests: "TestAbsenceOfANode",
 		},
 		{
 			Name: "one-split-too-many", Bug: "creates one shard more than permitted", File: "balance.go",
@@ -271,7 +271,7 @@ func plannerGroup() Group {
 		},
 		{
 			Name: "two-clusters", Bug: "lets half of the nodes in --join bootstrap a cluster", File: "bootstrap.go",
-			Old: `2*named > len(f.Join)`, New: `2*named >= len(f.Join)`, Tests: "TestWhichPartFoundsACluster",
+			Old: `2*named > len(f.Join)`, New: `2*named >= len(f.Join)`, Tests: "TestOnlyOnePartFoundsACluster",
 		},
 		{
 			Name: "extra-replicas-at-once", Bug: "changes the number of replicas before the load has lasted long enough", File: "balance.go",
@@ -336,7 +336,7 @@ func mapchangeGroup() Group {
 		},
 		{
 			Name: "another-plan-carried-out", Bug: "executes another recovery plan than the displayed one", File: "recovery.go",
-			Old: `o.Node == r.Node && o.MapVersion == r.MapVersion`, New: `o.Node == r.Node`, Tests: "TestARecoveryIsConfirmedAsItWasShown",
+			Old: `o.Node == r.Node && o.MapVersion == r.MapVersion`, New: `o.Node == r.Node`, Tests: "TestARecoveryNeedsItsCurrentPlan",
 		},
 		{
 			Name: "finalize-without-a-voter", Bug: "finalizes a level without a report of every voter", File: "finalize.go",
@@ -390,11 +390,11 @@ func mapchangeGroup() Group {
 		},
 		{
 			Name: "loading-copy-counts", Bug: "uses a copy that is still loading for the size of a shard", File: "plan.go",
-			Old: `ok && held.Ready`, New: `ok`, Tests: "TestWhereAMergeTakesPlace",
+			Old: `ok && held.Ready`, New: `ok`, Tests: "TestNodesOfAMerge",
 		},
 		{
 			Name: "drained-heir", Bug: "gives a vote to a drained node", File: "change.go",
-			Old: `m.State != shard.Alive || going(m.Name)`, New: `m.State != shard.Alive || false && going(m.Name)`, Tests: "TestDoubtsAboutDrains",
+			Old: `m.State != shard.Alive || going(m.Name)`, New: `m.State != shard.Alive || false && going(m.Name)`, Tests: "TestRiskyDrainsNeedForce",
 		},
 	}}
 }
@@ -403,7 +403,7 @@ func placementGroup() Group {
 	return Group{Package: "internal/control/placement", Mutants: []Mutant{
 		{
 			Name: "heartbeats-at-random", Bug: "wakes the voters for raft's heartbeats outside of the common intervals", File: "transport.go",
-			Old: `if isHeartbeat(args) {`, New: `if false {`, Tests: "TestHeartbeatsLeaveWithTheBeat",
+			Old: `if isHeartbeat(args) {`, New: `if false {`, Tests: "TestHeartbeatsAreSentAtTicks",
 		},
 		{
 			Name: "barrier-each-second", Bug: "writes an entry of the raft log each second", File: "config.go",
@@ -423,23 +423,23 @@ func placementGroup() Group {
 		},
 		{
 			Name: "raft-port-any-generation", Bug: "accepts messages from voters of another generation", File: "transport.go",
-			Old: `if !bytes.Equal(preface, want) {`, New: `if false && !bytes.Equal(preface, want) {`, Tests: "TestVotersOfOtherGenerationsAreNotHeard",
+			Old: `if !bytes.Equal(preface, want) {`, New: `if false && !bytes.Equal(preface, want) {`, Tests: "TestVotersOfOtherGenerationsGetNoVote",
 		},
 		{
 			Name: "memory-any-generation", Bug: "connects voters of other generations after a partition", File: "mem.go",
-			Old: `if cut || ta.generation != tb.generation {`, New: `if cut {`, Tests: "TestVotersOfOtherGenerationsAreNotHeard",
+			Old: `if cut || ta.generation != tb.generation {`, New: `if cut {`, Tests: "TestVotersOfOtherGenerationsGetNoVote",
 		},
 		{
 			Name: "older-raft-reported", Bug: "reports the leader and voters of an older generation", File: "placement.go",
-			Old: `if m != nil && m.Generation > p.generation {`, New: `if m != nil && false {`, Tests: "TestRaftOfAnOlderGenerationSaysNothing",
+			Old: `if m != nil && m.Generation > p.generation {`, New: `if m != nil && false {`, Tests: "TestRaftOfAnOlderGenerationReportsNoVoters",
 		},
 		{
 			Name: "older-log-counts", Bug: "treats the raft log of an older generation as up to date", File: "voters.go",
-			Old: `if m != nil && reports[i].MapVersion < m.Generation {`, New: `if m != nil && false {`, Tests: "TestRaftOfAnOlderGenerationSaysNothing",
+			Old: `if m != nil && reports[i].MapVersion < m.Generation {`, New: `if m != nil && false {`, Tests: "TestRaftOfAnOlderGenerationReportsNoVoters",
 		},
 		{
 			Name: "older-raft-goes-on", Bug: "an old voter continues although it has seen the new group", File: "vote.go",
-			Old: `if m != nil && m.Generation > v.generation {`, New: `if m != nil && false {`, Tests: "TestVotersThatComeBackAfterARecoveryFollow",
+			Old: `if m != nil && m.Generation > v.generation {`, New: `if m != nil && false {`, Tests: "TestReturningVotersFollowAfterARecovery",
 		},
 		{
 			Name: "recovered-at-once-alike", Bug: "gives two concurrently recovered groups the same generation", File: "recover.go",
@@ -472,7 +472,7 @@ func placementGroup() Group {
 		},
 		{
 			Name: "refused-counts-as-made", Bug: "applies a map that cannot be encoded", File: "fsm.go",
-			Old: `if err := f.show(next); err != nil {`, New: `if err := f.show(next); false {`, Tests: "TestWhatIsNotAppliedIsNotRemembered",
+			Old: `if err := f.show(next); err != nil {`, New: `if err := f.show(next); false {`, Tests: "TestARefusedRequestIsNotRemembered",
 		},
 		{
 			Name: "map-goes-back", Bug: "shows an older map", File: "maps.go",

@@ -16,7 +16,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "mux-event-twice", Bug: "delivers events again that the watch's own stream has delivered", File: "place.go",
-			Old: `if u.Revision < p.from {`, New: `if false {`, Tests: "TestWatchMovesThatIsAhead",
+			Old: `if u.Revision < p.from {`, New: `if false {`, Tests: "TestWatchThatIsAheadMoves",
 		},
 		{
 			Name: "mux-answer-before-announcement", Bug: "applies the shared stream's progress to a watch that is not announced", File: "mux.go",
@@ -60,7 +60,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "mux-storm", Bug: "starts shared streams as fast as they break", File: "mux.go",
-			Old: `if now.Before(s.next) || s.closed {`, New: `if s.closed {`, Tests: "TestSharedStreamsBeginSeldom",
+			Old: `if now.Before(s.next) || s.closed {`, New: `if s.closed {`, Tests: "TestSharedStreamsBeginAtLimitedIntervals",
 		},
 		{
 			Name: "mux-question-for-each", Bug: "forgets waiting consumers when a watch moves to the shared stream", File: "place.go",
@@ -112,7 +112,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "run-kept-without-its-ranges", Bug: "does not notice that a watch has left its run", File: "upstream.go",
-			Old: `m.stale = true`, New: ``, Tests: "TestRunGoesOnWithoutOneOfItsRanges",
+			Old: `m.stale = true`, New: ``, Tests: "TestRunContinuesWithoutOneOfItsRanges",
 		},
 		{
 			Name: "run-starves", Bug: "forms no runs while watches join or leave", File: "place.go",
@@ -124,7 +124,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "run-too-wide", Bug: "keeps the watch of a run after some of its ranges have left", File: "upstream.go",
-			Old: `on.r == r && on.used == len(places)`, New: `on.used >= len(places)`, Tests: "TestRunGoesOnWithoutOneOfItsRanges",
+			Old: `on.r == r && on.used == len(places)`, New: `on.used >= len(places)`, Tests: "TestRunContinuesWithoutOneOfItsRanges",
 		},
 		{
 			Name: "stalled-member-kept", Bug: "keeps a watch at a member that answers without progress", File: "asker.go",
@@ -156,7 +156,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "history-unbounded", Bug: "reads any number of revisions of etcd's log", File: "since.go",
-			Old: `from = max(from, nothing-kv.Revision(c.cfg.MaxHistory))`, New: ``, Tests: "TestFollowTellsWhatHappenedSince",
+			Old: `from = max(from, nothing-kv.Revision(c.cfg.MaxHistory))`, New: ``, Tests: "TestFollowDeliversTheHistorySince",
 		},
 		{
 			Name: "watermark-from-header", Bug: "uses the header's revision as progress although the response has events", File: "assemble.go",
@@ -196,15 +196,15 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "leap-below-held", Bug: "compares keys with an etcd that has not reached the held revision", File: "leap.go",
-			Old: `if revision < l.at {`, New: `if false {`, Tests: "TestLeapBelowWhatIsHeld",
+			Old: `if revision < l.at {`, New: `if false {`, Tests: "TestLeapBelowTheHeldRevision",
 		},
 		{
 			Name: "empty-leap-below-held", Bug: "treats all keys as deleted at an etcd that has not reached the held revision", File: "leap.go",
-			Old: `if l.revision < l.at {`, New: `if false {`, Tests: "TestLeapBelowWhatIsHeld",
+			Old: `if l.revision < l.at {`, New: `if false {`, Tests: "TestLeapBelowTheHeldRevision",
 		},
 		{
 			Name: "leap-at-held-refused", Bug: "refuses a difference from etcd's current revision", File: "leap.go",
-			Old: `if revision < l.at {`, New: `if revision <= l.at {`, Tests: "TestLeapBelowWhatIsHeld",
+			Old: `if revision < l.at {`, New: `if revision <= l.at {`, Tests: "TestLeapBelowTheHeldRevision",
 		},
 		{
 			Name: "leap-of-other-values", Bug: "accepts the values of other keys than the listed ones", File: "leap.go",
@@ -292,7 +292,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "history-one-more", Bug: "sends history up to one revision beyond the requested one", File: "history.go",
-			Old: `u.Revision < one.Before {`, New: `u.Revision <= one.Before {`, Tests: "TestPastEndsBeforeBefore",
+			Old: `u.Revision < one.Before {`, New: `u.Revision <= one.Before {`, Tests: "TestAPartOfThePastEndsBeforeItsBound",
 		},
 	}}
 }

@@ -4,7 +4,7 @@ func etcdapiGroup() Group {
 	return Group{Package: "internal/edge/etcdapi", Mutants: []Mutant{
 		{
 			Name: "split-looked-at", Bug: "parses all of a transaction that one operation makes invalid", File: "pass_txn.go",
-			Old: `for !s.split {`, New: `for {`, Tests: "TestNothingIsLookedAtAfterASplitOperation",
+			Old: `for !s.split {`, New: `for {`, Tests: "TestAScanStopsAtASplitOperation",
 		},
 		{
 			Name: "etcds-requests-free", Bug: "a large request that waits for etcd takes no bytes of the budget", File: "pass.go",
@@ -34,7 +34,7 @@ func etcdapiGroup() Group {
 		{
 			Name: "call-without-token", Bug: "forwards calls without a token while etcd's authentication is on", File: "pass_auth.go",
 			Old: `	_, err := a.cfg.Guard.Caller(ctx)
-	return err`, New: `	return nil`, Tests: "TestNobodyIsServedByEtcdWithoutAName",
+	return err`, New: `	return nil`, Tests: "TestCallsWithoutATokenAreNotForwarded",
 		},
 		{
 			Name: "split-operation-taken", Bug: "forwards an operation in several parts to etcd", File: "pass_txn.go",
@@ -42,11 +42,11 @@ func etcdapiGroup() Group {
 		},
 		{
 			Name: "etcd-administration-not-audited", Bug: "does not audit administrative calls through etcd's API", File: "pass.go",
-			Old: "\tover(err)\n", New: "\t_ = over\n", Tests: "TestAdministrationThroughEtcdsAPIIsWrittenDown", Package: "internal/node",
+			Old: "\tover(err)\n", New: "\t_ = over\n", Tests: "TestAdministrationThroughEtcdsAPIIsLogged", Package: "internal/node",
 		},
 		{
 			Name: "passwords-audited", Bug: "writes passwords to the audit log", File: "pass_admin.go",
-			Old: "m.Clear(f)", New: "_ = f", Tests: "TestAdministrationThroughEtcdsAPIIsWrittenDown", Package: "internal/node",
+			Old: "m.Clear(f)", New: "_ = f", Tests: "TestAdministrationThroughEtcdsAPIIsLogged", Package: "internal/node",
 		},
 		{
 			Name: "malformed-txn-passed", Bug: "forwards a malformed transaction to etcd", File: "pass_txn.go",

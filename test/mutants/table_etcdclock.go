@@ -65,7 +65,7 @@ func etcdclockGroup() Group {
 		},
 		{
 			Name: "clock-of-the-answer", Bug: "counts the age of data from the answer instead of the request", File: "clock.go",
-			Old: `clock.Member, clock.Cluster = h.GetMemberId(), h.GetClusterId()`, New: "clock.Member, clock.Cluster = h.GetMemberId(), h.GetClusterId()\n\tclock.At = time.Now()", Tests: "TestClockIsOfBeforeTheQuestion", Package: "internal/etcd",
+			Old: `clock.Member, clock.Cluster = h.GetMemberId(), h.GetClusterId()`, New: "clock.Member, clock.Cluster = h.GetMemberId(), h.GetClusterId()\n\tclock.At = time.Now()", Tests: "TestClockDatesFromBeforeTheRequest", Package: "internal/etcd",
 		},
 		{
 			Name: "clock-of-other-history", Bug: "uses a revision of another history for the clock", File: "clock.go",

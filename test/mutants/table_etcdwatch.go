@@ -121,15 +121,15 @@ func etcdwatchGroup() Group {
 		},
 		{
 			Name: "catch-up-parts-small", Bug: "a watch that is far behind makes etcd read its log for each 64 KiB", File: "past.go",
-			Old: `p.of.cfg.Budget.Grow(x.holder, budget.CatchUps, int64(size-x.size), int64(x.size))`, New: `false`, Tests: "TestPartsOfTheLogKeepWhatFits",
+			Old: `p.of.cfg.Budget.Grow(x.holder, budget.CatchUps, int64(size-x.size), int64(x.size))`, New: `false`, Tests: "TestPartsOfTheLogAreBounded",
 		},
 		{
 			Name: "catch-up-parts-unbounded", Bug: "keeps all results of a read of etcd's log", File: "past.go",
-			Old: `size > x.size && last > 0; last--`, New: `size > x.size && last > 1e9; last--`, Tests: "TestPartsOfTheLogKeepWhatFits",
+			Old: `size > x.size && last > 0; last--`, New: `size > x.size && last > 1e9; last--`, Tests: "TestPartsOfTheLogAreBounded",
 		},
 		{
 			Name: "catch-up-not-shared", Bug: "reads etcd's log for each watch", File: "past.go",
-			Old: `case x.state == partLoaded && w.next < x.next:`, New: `case x.state == partLoaded && w.next < x.next && len(p.parts) == 0:`, Tests: "TestCatchUpsShareWhatTheyRead", Package: "internal/edge/etcdapi",
+			Old: `case x.state == partLoaded && w.next < x.next:`, New: `case x.state == partLoaded && w.next < x.next && len(p.parts) == 0:`, Tests: "TestCatchUpsShareTheirReads", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "catch-up-without-leader", Bug: "a watch that requires a leader waits forever for an unavailable etcd", File: "progress.go",
@@ -137,19 +137,19 @@ func etcdwatchGroup() Group {
 		},
 		{
 			Name: "catch-up-pace-is-no-leader", Bug: "a watch that waits for its client's pace treats etcd as unavailable", File: "past.go",
-			Old: `w.rides.state != partFailed || w.away.IsZero()`, New: `w.away.IsZero()`, Tests: "TestHowLongEtcdIsAwayForACatchUp",
+			Old: `w.rides.state != partFailed || w.away.IsZero()`, New: `w.away.IsZero()`, Tests: "TestUnavailabilityOfEtcdForACatchUp",
 		},
 		{
 			Name: "catch-up-kept", Bug: "keeps data read from etcd's log forever", File: "past.go",
-			Old: `		x.idle.Reset(keepSpare)`, New: ``, Tests: "TestSparePartsOfTheLog",
+			Old: `		x.idle.Reset(keepSpare)`, New: ``, Tests: "TestUnreadPartsOfTheLogAreKept",
 		},
 		{
 			Name: "catch-up-spare-dropped", Bug: "makes etcd read its log again for each returning client", File: "past.go",
-			Old: `if x.spare || slices`, New: `if !x.spare || slices`, Tests: "TestSparePartsOfTheLog",
+			Old: `if x.spare || slices`, New: `if !x.spare || slices`, Tests: "TestUnreadPartsOfTheLogAreKept",
 		},
 		{
 			Name: "catch-up-spare-kept", Bug: "a watch waits for the memory of an unneeded part", File: "past.go",
-			Old: `} else if x.wait.Waited() {`, New: `} else if false {`, Tests: "TestSparePartsOfTheLog",
+			Old: `} else if x.wait.Waited() {`, New: `} else if false {`, Tests: "TestUnreadPartsOfTheLogAreKept",
 		},
 		{
 			Name: "unserved-fetched-for-ever", Bug: "a watch of keys that are no longer served reads etcd's log forever", File: "fetch.go",

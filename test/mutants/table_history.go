@@ -44,15 +44,15 @@ func historyGroup() Group {
 		},
 		{
 			Name: "previous-value-of-any-revision", Bug: "accepts a previous value of another revision", File: "record.go",
-			Old: `e.Prev == nil || e.Prev.ModRevision() != prev`, New: `e.Prev == nil || e.Prev.ModRevision() < prev`, Tests: "TestPreviousValuesAreTheOnesThatWereThere",
+			Old: `e.Prev == nil || e.Prev.ModRevision() != prev`, New: `e.Prev == nil || e.Prev.ModRevision() < prev`, Tests: "TestPreviousValuesHaveTheRecordedRevision",
 		},
 		{
 			Name: "deleted-key-has-previous-value", Bug: "a key that was deleted keeps its previous value", File: "record.go",
-			Old: `delete(latest, string(e.KV.Key()))`, New: `_ = latest`, Tests: "TestPreviousValuesAreTheOnesThatWereThere",
+			Old: `delete(latest, string(e.KV.Key()))`, New: `_ = latest`, Tests: "TestPreviousValuesHaveTheRecordedRevision",
 		},
 		{
 			Name: "cut-record-taken", Bug: "accepts a truncated batch", File: "record.go",
-			Old: "if !r.ended() {\n\t\treturn nil, fmt.Errorf(\"%w: batch of", New: "if false {\n\t\treturn nil, fmt.Errorf(\"%w: batch of", Tests: "TestACutRecordIsNone",
+			Old: "if !r.ended() {\n\t\treturn nil, fmt.Errorf(\"%w: batch of", New: "if false {\n\t\treturn nil, fmt.Errorf(\"%w: batch of", Tests: "TestATruncatedRecordIsInvalid",
 		},
 		{
 			Name: "oldest-shard-inherited", Bug: "inherits from the oldest shard that had a key", File: "load.go",
@@ -64,7 +64,7 @@ func historyGroup() Group {
 		},
 		{
 			Name: "parent-removed-early", Bug: "removes the parent of a shard without saved data", File: "store.go",
-			Old: ` || len(l.window.segments) == 0 {`, New: ` {`, Tests: "TestNothingIsRemovedBeforeItsHeirsAreSaved",
+			Old: ` || len(l.window.segments) == 0 {`, New: ` {`, Tests: "TestOldHistoryIsKeptUntilCurrentShardsAreSaved",
 		},
 		{
 			Name: "loading-shard-failed", Bug: "counts a loading shard as failed", File: "store.go",
@@ -76,7 +76,7 @@ func historyGroup() Group {
 		},
 		{
 			Name: "forgets-only-loaded", Bug: "does not remove a shard from a file that was not loaded yet", File: "store.go",
-			Old: "err := s.prepare()\n\tif err", New: "err := s.open()\n\tif err", Tests: "TestAForgottenShardIsSavedAnew",
+			Old: "err := s.prepare()\n\tif err", New: "err := s.open()\n\tif err", Tests: "TestAForgottenShardIsSavedAgain",
 		},
 	}}
 }

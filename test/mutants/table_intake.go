@@ -28,7 +28,7 @@ func intakeGroup() Group {
 		},
 		{
 			Name: "unfinished-given-up-kept", Bug: "keeps a request that its client abandons", File: "frames.go",
-			Old: `case f.kind == typeReset, f.kind`, New: `case f.kind`, Tests: "TestWhatIsOpen",
+			Old: `case f.kind == typeReset, f.kind`, New: `case f.kind`, Tests: "TestOpenRequests",
 		},
 		{
 			Name: "unfinished-reset-kept", Bug: "keeps a request whose stream the server resets", File: "intake.go",
@@ -52,7 +52,7 @@ func intakeGroup() Group {
 		},
 		{
 			Name: "unfinished-padding-free", Bug: "does not count padding", File: "frames.go",
-			Old: "			f.left -= f.padding\n", New: "", Tests: "TestWhatIsOpen",
+			Old: "			f.left -= f.padding\n", New: "", Tests: "TestOpenRequests",
 		},
 	}}
 }

@@ -72,7 +72,7 @@ func kubeTierGroup() Group {
 	return Group{Package: "internal/kube/tier", Mutants: []Mutant{
 		{
 			Name: "kube-tier-one-owner", Bug: "one node owns all resources", File: "rank.go",
-			Old: `_, _ = d.WriteString("\x00" + r.Prefix() + "\x00" + r.Encoding.MediaType())`, New: ``, Tests: "TestTheDeathOfANodeMovesItsResourcesAlone",
+			Old: `_, _ = d.WriteString("\x00" + r.Prefix() + "\x00" + r.Encoding.MediaType())`, New: ``, Tests: "TestTheDeathOfANodeMovesOnlyItsResources",
 		},
 		{
 			Name: "kube-tier-dead-owner", Bug: "makes a dead node the owner of resources", File: "rank.go",
@@ -117,7 +117,7 @@ func kubeSourceGroup() Group {
 		},
 		{
 			Name: "kube-source-refused-not-there", Bug: "reports a resource that is defined later as refused", File: "follow.go",
-			Old: ` && (resumes(f.req) || code != http.StatusNotFound)`, New: ``, Tests: "TestWhatARefusalIs",
+			Old: ` && (resumes(f.req) || code != http.StatusNotFound)`, New: ``, Tests: "TestRefusalsNeedAReadyApiserver",
 		},
 		{
 			Name: "kube-source-whole-time", Bug: "a hanging apiserver takes all of a review's time", File: "client.go",
@@ -137,7 +137,7 @@ func kubeSourceGroup() Group {
 		},
 		{
 			Name: "kube-source-probe-fails", Bug: "a failed probe ends the watch", File: "probe.go",
-			Old: `if CodeOf(err) != 0 && !MayFollow(err) || errors`, New: `if CodeOf(err) != 0 || errors`, Tests: "TestAWatchGoesOnWhileProbesFail",
+			Old: `if CodeOf(err) != 0 && !MayFollow(err) || errors`, New: `if CodeOf(err) != 0 || errors`, Tests: "TestAWatchContinuesWhileProbesFail",
 		},
 		{
 			Name: "kube-source-probe-refused", Bug: "follows a withdrawn resource forever", File: "probe.go",
@@ -203,7 +203,7 @@ func kubeSourceGroup() Group {
 		},
 		{
 			Name: "kube-source-older-state", Bug: "accepts a state older than the current one", File: "load.go",
-			Old: `if f.at < f.req.HeldAt {`, New: `if false {`, Tests: "TestALeapTellsWhatWasHeld",
+			Old: `if f.at < f.req.HeldAt {`, New: `if false {`, Tests: "TestALeapReportsTheHeldObjects",
 		},
 		{
 			Name: "kube-source-page-bound", Bug: "a page of a list may have any length", File: "client.go",
@@ -294,7 +294,7 @@ func kubeGuardGroup() Group {
 		{
 			Name: "kube-guard-groups", Bug: "users with different groups share a decision", File: "identity.go",
 			Old: `	hashed(h, id.Groups...)
-`, New: ``, Tests: "TestAQuestionHasAllThatADecisionDependsOn",
+`, New: ``, Tests: "TestAReviewContainsAllInputsOfTheDecision",
 		},
 		{
 			Name: "kube-guard-expired", Bug: "accepts an expired certificate on an open connection", File: "identity.go",

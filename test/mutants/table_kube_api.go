@@ -246,11 +246,11 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 		},
 		{
 			Name: "kube-api-not-there-yet", Bug: "the error for a future version has no cause", File: "server.go",
-			Old: `, Cause: "ResourceVersionTooLarge"`, New: ``, Tests: "TestAVersionThatIsNotThereYet",
+			Old: `, Cause: "ResourceVersionTooLarge"`, New: ``, Tests: "TestAVersionThatIsNotReachedYet",
 		},
 		{
 			Name: "kube-api-not-there-code", Bug: "reports a future version as too old", File: "server.go",
-			Old: `Code: http.StatusGatewayTimeout`, New: `Code: http.StatusGone`, Tests: "TestAVersionThatIsNotThereYet",
+			Old: `Code: http.StatusGatewayTimeout`, New: `Code: http.StatusGone`, Tests: "TestAVersionThatIsNotReachedYet",
 		},
 		{
 			Name: "kube-api-expired-token", Bug: "the 410 for a chunk has no token for the rest", File: "read.go",
@@ -324,31 +324,31 @@ func kubePastGroup() Group {
 	return Group{Package: "internal/kube/past", Mutants: []Mutant{
 		{
 			Name: "kube-past-of-another-node", Bug: "forgets the versions that a difference of another node replaces", File: "observe.go",
-			Old: `slices.AppendSeq(held, maps.Values(rest))`, New: `slices.AppendSeq(held[:0], maps.Values(rest))`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+			Old: `slices.AppendSeq(held, maps.Values(rest))`, New: `slices.AppendSeq(held[:0], maps.Values(rest))`, Tests: "TestFormerVersionsOfObjectsFromAnotherNodeAreKept",
 		},
 		{
 			Name: "kube-past-whole-state", Bug: "forgets the versions that another node's whole state replaces", File: "observe.go",
-			Old: `u.Leap || req.From == 0 && req.Held != nil`, New: `u.Leap`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+			Old: `u.Leap || req.From == 0 && req.Held != nil`, New: `u.Leap`, Tests: "TestFormerVersionsOfObjectsFromAnotherNodeAreKept",
 		},
 		{
 			Name: "kube-past-whole-state-gone", Bug: "forgets the objects missing from another node's whole state", File: "observe.go",
-			Old: `slices.AppendSeq(held, maps.Values(rest))`, New: `slices.AppendSeq(held, maps.Values(rest))[:len(held)]`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+			Old: `slices.AppendSeq(held, maps.Values(rest))`, New: `slices.AppendSeq(held, maps.Values(rest))[:len(held)]`, Tests: "TestFormerVersionsOfObjectsFromAnotherNodeAreKept",
 		},
 		{
 			Name: "kube-past-first-state", Bug: "treats the very first state as a gap", File: "observe.go",
-			Old: `req.From == 0 && req.Held != nil`, New: `req.From == 0`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+			Old: `req.From == 0 && req.Held != nil`, New: `req.From == 0`, Tests: "TestFormerVersionsOfObjectsFromAnotherNodeAreKept",
 		},
 		{
 			Name: "kube-past-resumed", Bug: "treats a resumed stream as a gap", File: "observe.go",
-			Old: `req.From == 0 && req.Held != nil`, New: `true`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+			Old: `req.From == 0 && req.Held != nil`, New: `true`, Tests: "TestFormerVersionsOfObjectsFromAnotherNodeAreKept",
 		},
 		{
 			Name: "kube-past-unchanged", Bug: "treats an unchanged object as a former version", File: "observe.go",
-			Old: ` && old.ModRevision() != item.ModRevision()`, New: ``, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+			Old: ` && old.ModRevision() != item.ModRevision()`, New: ``, Tests: "TestFormerVersionsOfObjectsFromAnotherNodeAreKept",
 		},
 		{
 			Name: "kube-past-window-deletes", Bug: "forgets the deletes in another node's window", File: "observe.go",
-			Old: `p.Applied(&u.Batch)`, New: ``, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+			Old: `p.Applied(&u.Batch)`, New: ``, Tests: "TestFormerVersionsOfObjectsFromAnotherNodeAreKept",
 		},
 		{
 			Name: "kube-api-past-bound", Bug: "keeps former versions without a bound", File: "past.go",
@@ -452,11 +452,11 @@ func kubeUpstreamGroup() Group {
 		},
 		{
 			Name: "kube-api-sent-twice", Bug: "sends a write that may have succeeded to another apiserver", File: "upstream.go",
-			Old: `; !again && (!errors.As(err, &dialed) || dialed.Op != "dial") {`, New: `; !again && !errors.As(err, &dialed) && false {`, Tests: "TestAFailureSaysWhetherTheRequestWasSent",
+			Old: `; !again && (!errors.As(err, &dialed) || dialed.Op != "dial") {`, New: `; !again && !errors.As(err, &dialed) && false {`, Tests: "TestAFailureReportsWhetherTheRequestWasSent",
 		},
 		{
 			Name: "kube-api-write-again", Bug: "429 makes a client repeat a write that may have succeeded", File: "upstream.go",
-			Old: `!reads(r) && !errors.Is(err, errNotSent) {`, New: `false {`, Tests: "TestAFailureSaysWhetherTheRequestWasSent",
+			Old: `!reads(r) && !errors.Is(err, errNotSent) {`, New: `false {`, Tests: "TestAFailureReportsWhetherTheRequestWasSent",
 		},
 		{
 			Name: "kube-api-watch-reset", Bug: "resets a watch when its apiserver dies", File: "upstream.go",

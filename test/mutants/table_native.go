@@ -48,11 +48,11 @@ func nativeGroup() Group {
 			w.task.Wake()
 		}
 		break
-`, Tests: "TestWatchesThatShareAReaderFallTogether", Package: "internal/edge/server",
+`, Tests: "TestWatchesThatShareAReaderFallBehindTogether", Package: "internal/edge/server",
 		},
 		{
 			Name: "delta-from-before-the-reader", Bug: "uses a watch's position from before it shared a reader", File: "sync.go",
-			Old: `w.at = max(w.at, w.inner.at)`, New: ``, Tests: "TestWatchesThatShareAReaderFallTogether", Package: "internal/edge/server",
+			Old: `w.at = max(w.at, w.inner.at)`, New: ``, Tests: "TestWatchesThatShareAReaderFallBehindTogether", Package: "internal/edge/server",
 		},
 		{
 			Name: "turns-of-connections", Bug: "each connection of a client has a separate turn", File: "stream.go",
@@ -68,11 +68,11 @@ func nativeGroup() Group {
 		},
 		{
 			Name: "resync-misses-chunk", Bug: "omits a chunk of a resync", File: "sync.go",
-			Old: `if part.Keys > 0 {`, New: `if part.Keys > 0 && c.part != 2 {`, Tests: "TestLadder", Package: "internal/edge/server",
+			Old: `if part.Keys > 0 {`, New: `if part.Keys > 0 && c.part != 2 {`, Tests: "TestServeModes", Package: "internal/edge/server",
 		},
 		{
 			Name: "position-before-end", Bug: "advances the position at the start of a unit", File: "sync.go",
-			Old: `c.begun = true`, New: `c.begun, w.at = true, body.Revision`, Tests: "TestLadder|TestUnitBeginsAgainElsewhere", Package: "internal/edge/server",
+			Old: `c.begun = true`, New: `c.begun, w.at = true, body.Revision`, Tests: "TestServeModes|TestUnitBeginsAgainOnAnotherNode", Package: "internal/edge/server",
 		},
 		{
 			Name: "page-of-another-revision", Bug: "reads the next page at another revision", File: "read.go",
@@ -100,19 +100,19 @@ func nativeGroup() Group {
 		},
 		{
 			Name: "resume-repeats-revision", Bug: "resumes at the token's revision instead of after it", File: "stream.go",
-			Old: `out.from, out.in, what = p.Revision+1,`, New: `out.from, out.in, what = p.Revision,`, Tests: "TestLadder|TestSlowReaderFallsOntoDeltas|TestAnotherLineageResyncs|TestAnotherClustersPositionResyncs|TestLadderModel", Package: "internal/edge/server",
+			Old: `out.from, out.in, what = p.Revision+1,`, New: `out.from, out.in, what = p.Revision,`, Tests: "TestServeModes|TestSlowReaderGetsDeltas|TestAnotherLineageResyncs|TestAnotherClustersPositionResyncs|TestServeModesAgainstModel", Package: "internal/edge/server",
 		},
 		{
 			Name: "cancelled-watch-counted", Bug: "counts an ended watch against the caller's limit", File: "stream.go",
-			Old: "\n\tauthz.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\n", Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/edge/server",
+			Old: "\n\tauthz.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\n", Tests: "TestEndedCallsAreNotCounted", Package: "internal/edge/server",
 		},
 		{
 			Name: "closed-stream-counted", Bug: "counts the watches of an ended stream against the caller's limit", File: "stream.go",
-			Old: "\t\tauthz.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\t\t_ = w\n", Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/edge/server",
+			Old: "\t\tauthz.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\t\t_ = w\n", Tests: "TestEndedCallsAreNotCounted", Package: "internal/edge/server",
 		},
 		{
 			Name: "watch-limit-exceeded", Bug: "lets a caller open more watches than its limit", File: "stream.go",
-			Old: `full = authz.OpenWatch(s.api.cfg.Budget, s.holder, s.caller, rng)`, New: `full = nil`, Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/edge/server",
+			Old: `full = authz.OpenWatch(s.api.cfg.Budget, s.holder, s.caller, rng)`, New: `full = nil`, Tests: "TestEndedCallsAreNotCounted", Package: "internal/edge/server",
 		},
 		{
 			Name: "watches-per-stream-exceeded", Bug: "permits one watch too many on a stream", File: "stream.go",

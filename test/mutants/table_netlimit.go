@@ -4,7 +4,7 @@ func netlimitGroup() Group {
 	return Group{Package: "internal/edge/netlimit", Mutants: []Mutant{
 		{
 			Name: "silent-connections-pend", Bug: "clients that send their first bytes late displace each other", File: "listen_linux.go",
-			Old: "const silence = 3", New: "const silence = 0", Tests: "TestClientsThatConnectAtTheSameTimeGetIn",
+			Old: "const silence = 3", New: "const silence = 0", Tests: "TestClientsThatConnectAtTheSameTimeAreAdmitted",
 		},
 		{
 			Name: "penalty-without-pace", Bug: "starts connections of a flooding address without delay", File: "penalty.go",
@@ -69,7 +69,7 @@ func netlimitGroup() Group {
 		},
 		{
 			Name: "probes-kept-out", Bug: "refuses new connections while old ones are held open", File: "netlimit.go",
-			Old: `if full && !l.cfg.Evict {`, New: `if full {`, Tests: "TestHeldConnectionsKeepNoProbeOut",
+			Old: `if full && !l.cfg.Evict {`, New: `if full {`, Tests: "TestHeldConnectionsExcludeNoProbe",
 		},
 		{
 			Name: "address-pushes-out-others", Bug: "an address that has used its part of a port displaces the connections of others", File: "netlimit.go",

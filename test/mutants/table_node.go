@@ -4,11 +4,11 @@ func membershipGroup() Group {
 	return Group{Package: "internal/membership", Mutants: []Mutant{
 		{
 			Name: "gossip-between-beats", Bug: "starts rounds of gossip and probes outside of the common intervals", File: "membership.go",
-			Old: `time.Sleep(beat.Until(m.cfg.GossipInterval))`, New: `time.Sleep(0 * beat.Until(m.cfg.GossipInterval))`, Tests: "TestProbesAndLooksFallOnBeats",
+			Old: `time.Sleep(beat.Until(m.cfg.GossipInterval))`, New: `time.Sleep(0 * beat.Until(m.cfg.GossipInterval))`, Tests: "TestProbesAndReadsOfMembersFallOnTicks",
 		},
 		{
 			Name: "looks-between-beats", Bug: "checks the members outside of the common intervals", File: "watch.go",
-			Old: `tick.Reset(beat.Until(m.cfg.ViewInterval))`, New: `tick.Reset(m.cfg.ViewInterval + time.Millisecond)`, Tests: "TestProbesAndLooksFallOnBeats",
+			Old: `tick.Reset(beat.Until(m.cfg.ViewInterval))`, New: `tick.Reset(m.cfg.ViewInterval + time.Millisecond)`, Tests: "TestProbesAndReadsOfMembersFallOnTicks",
 		},
 		{
 			Name: "view-read-twice-a-second", Bug: "reads the view of few members twice a second when idle", File: "quiet.go",
@@ -35,15 +35,15 @@ func nodeGroup() Group {
 		},
 		{
 			Name: "old-look-borrowed", Bug: "uses an old read of another node", File: "clock.go",
-			Old: `now.Sub(look.At) < borrowedFor`, New: `true`, Tests: "TestALookIsBorrowed",
+			Old: `now.Sub(look.At) < borrowedFor`, New: `true`, Tests: "TestReadsOfEtcdAreShared",
 		},
 		{
 			Name: "own-look-never-due", Bug: "never reads etcd itself while another node does", File: "clock.go",
-			Old: `now.Sub(c.own) < ownEvery`, New: `true`, Tests: "TestALookIsBorrowed",
+			Old: `now.Sub(c.own) < ownEvery`, New: `true`, Tests: "TestReadsOfEtcdAreShared",
 		},
 		{
 			Name: "all-borrow", Bug: "no node reads etcd among nodes that exchange their reads", File: "clock.go",
-			Old: `case !c.newest.At.Equal(c.own):`, New: `case true:`, Tests: "TestALookIsBorrowed",
+			Old: `case !c.newest.At.Equal(c.own):`, New: `case true:`, Tests: "TestReadsOfEtcdAreShared",
 		},
 	}}
 }

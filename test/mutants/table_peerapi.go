@@ -16,7 +16,7 @@ func peerapiGroup() Group {
 		return err
 	}
 	defer f.watcher.Close()
-`, Tests: "TestAStreamThatBreaksInItsBeginning",
+`, Tests: "TestAStreamThatEndsEarlyLeavesNoWatcher",
 		},
 		{
 			Name: "held-back-all-streams", Bug: "counts streams without delayed events as delayed", File: "service.go",
@@ -24,7 +24,7 @@ func peerapiGroup() Group {
 		},
 		{
 			Name: "follower-not-told-the-age", Bug: "does not send the age of a shard's data", File: "follow.go",
-			Old: `begin.Age = durationpb.New(age)`, New: `_, _ = age, durationpb.New`, Tests: "TestAFollowerIsToldTheAge",
+			Old: `begin.Age = durationpb.New(age)`, New: `_, _ = age, durationpb.New`, Tests: "TestAFollowerReceivesTheAge",
 		},
 		{
 			Name: "report-without-events", Bug: "reports progress without the events that it includes", File: "pair.go",
@@ -177,11 +177,11 @@ func peerapiGroup() Group {
 		},
 		{
 			Name: "kube-follower-ahead", Bug: "serves a follower of a resource that is ahead of the node", File: "follow.go",
-			Old: `if f.home.WaitProgress(ctx, kv.Revision(from-1)) != nil {`, New: `if f.home.WaitProgress(ctx, 0) != nil {`, Tests: "TestAResourceIsFollowedFromWhatTheNodeHas",
+			Old: `if f.home.WaitProgress(ctx, kv.Revision(from-1)) != nil {`, New: `if f.home.WaitProgress(ctx, 0) != nil {`, Tests: "TestAFollowerAheadOfAResourceIsRefused",
 		},
 		{
 			Name: "kube-follower-of-other-range", Bug: "serves any range as a resource", File: "follow.go",
-			Old: `found.Cache.Range() != rng`, New: `false`, Tests: "TestAResourceIsFollowedFromWhatTheNodeHas",
+			Old: `found.Cache.Range() != rng`, New: `false`, Tests: "TestAFollowerAheadOfAResourceIsRefused",
 		},
 		{
 			Name: "kube-early-question-lost", Bug: "drops a request for a stream that has not started", File: "pair.go",

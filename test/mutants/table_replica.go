@@ -8,7 +8,7 @@ func replicaGroup() Group {
 	}
 	return SourceLost`, New: `		return SourceLost
 	}
-	return SourceLost`, Tests: "TestASourceThatHandsOnIsNotLost",
+	return SourceLost`, Tests: "TestAHandoverIsNotALostSource",
 		},
 		{
 			Name: "peer-of-any-lineage", Bug: "accepts the stream of a peer in another lineage", File: "peer.go",
@@ -44,15 +44,15 @@ func replicaGroup() Group {
 		},
 		{
 			Name: "several-in-a-fragment", Bug: "a response with several revisions completes a started fragment", File: "peer.go",
-			Old: `several := m.GetSeveral() && assembling.Revision == 0`, New: `several := m.GetSeveral()`, Tests: "TestWhatAPeerSays",
+			Old: `several := m.GetSeveral() && assembling.Revision == 0`, New: `several := m.GetSeveral()`, Tests: "TestMessagesOfAPeer",
 		},
 		{
 			Name: "several-out-of-order", Bug: "accepts several revisions out of order", File: "peer.go",
-			Old: `several && revision > assembling.Revision`, New: `several && revision != assembling.Revision`, Tests: "TestWhatAPeerSays",
+			Old: `several && revision > assembling.Revision`, New: `several && revision != assembling.Revision`, Tests: "TestMessagesOfAPeer",
 		},
 		{
 			Name: "several-as-one", Bug: "treats events of several revisions as one revision", File: "peer.go",
-			Old: `revision = kv.Revision(e.GetKv().GetModRevision())`, New: `_ = e`, Tests: "TestWhatAPeerSays",
+			Old: `revision = kv.Revision(e.GetKv().GetModRevision())`, New: `_ = e`, Tests: "TestMessagesOfAPeer",
 		},
 		{
 			Name: "stale-peer-direct", Bug: "trusts a peer that reads etcd regardless of its age", File: "peer.go",
@@ -76,19 +76,19 @@ func replicaGroup() Group {
 		},
 		{
 			Name: "warm-source-not-further", Bug: "accepts a warm source that is not ahead", File: "run.go",
-			Old: `revision <= r.req.HeldAt`, New: `false`, Tests: "TestWarmThatIsNoFurther",
+			Old: `revision <= r.req.HeldAt`, New: `false`, Tests: "TestNoStateIsTakenFromANodeThatIsNotAhead",
 		},
 		{
 			Name: "position-goes-back", Bug: "moves the position back when a source repeats a revision", File: "run.go",
-			Old: `next > r.from.Load()`, New: `true`, Tests: "TestEachSourceGoesOnWhereTheLastOneEnded",
+			Old: `next > r.from.Load()`, New: `true`, Tests: "TestEachSourceContinuesAfterThePreviousOne",
 		},
 		{
 			Name: "position-one-late", Bug: "requests the last revision again from the next source", File: "run.go",
-			Old: `next := int64(revision) + 1`, New: `next := int64(revision)`, Tests: "TestEachSourceGoesOnWhereTheLastOneEnded",
+			Old: `next := int64(revision) + 1`, New: `next := int64(revision)`, Tests: "TestEachSourceContinuesAfterThePreviousOne",
 		},
 		{
 			Name: "warm-state-one-early", Bug: "requests the revision of the state that another node sent", File: "run.go",
-			Old: `r.from.Store(int64(revision) + 1)`, New: `r.from.Store(int64(revision))`, Tests: "TestEachSourceGoesOnWhereTheLastOneEnded",
+			Old: `r.from.Store(int64(revision) + 1)`, New: `r.from.Store(int64(revision))`, Tests: "TestEachSourceContinuesAfterThePreviousOne",
 		},
 		{
 			Name: "state-of-same-revision", Bug: "accepts a state that is not newer", File: "run.go",
@@ -96,11 +96,11 @@ func replicaGroup() Group {
 		},
 		{
 			Name: "second-begin-shown", Bug: "passes the start of each source to the consumer", File: "handover.go",
-			Old: `if resuming = resuming && !u.Leap; resuming {`, New: `if resuming = false; resuming {`, Tests: "TestEachSourceGoesOnWhereTheLastOneEnded",
+			Old: `if resuming = resuming && !u.Leap; resuming {`, New: `if resuming = false; resuming {`, Tests: "TestEachSourceContinuesAfterThePreviousOne",
 		},
 		{
 			Name: "wish-lowered", Bug: "replaces a requested revision with a later, lower one", File: "../kv/demand.go",
-			Old: `d.highest = max(d.highest, revision)`, New: `d.highest = revision`, Tests: "TestTheHighestWishMovesAlong",
+			Old: `d.highest = max(d.highest, revision)`, New: `d.highest = revision`, Tests: "TestTheHighestRequestReachesTheNextSource",
 		},
 		{
 			Name: "direct-progress-of-a-new-source", Bug: "accepts progress of a source that has not continued yet", File: "handover.go",
@@ -113,15 +113,15 @@ func replicaGroup() Group {
 		},
 		{
 			Name: "silent-source-given-up", Bug: "treats a quiet source as a silent one", File: "run.go",
-			Old: `gone.open = true`, New: `gone.open = false`, Tests: "TestWhatFollowsAFailure",
+			Old: `gone.open = true`, New: `gone.open = false`, Tests: "TestTheReasonOfAFailureDecidesTheNextStep",
 		},
 		{
 			Name: "other-history-ignored", Bug: "continues with another source after a change of history", File: "run.go",
-			Old: `if errors.Is(err, kv.ErrOtherHistory) {`, New: `if false {`, Tests: "TestWhatFollowsAFailure",
+			Old: `if errors.Is(err, kv.ErrOtherHistory) {`, New: `if false {`, Tests: "TestTheReasonOfAFailureDecidesTheNextStep",
 		},
 		{
 			Name: "follower-waits-for-loading-peer", Bug: "a follower with a position waits for a loading peer", File: "run.go",
-			Old: `if r.from.Load() == 0 && notReady(err) &&`, New: `if notReady(err) &&`, Tests: "TestWhatFollowsAFailure",
+			Old: `if r.from.Load() == 0 && notReady(err) &&`, New: `if notReady(err) &&`, Tests: "TestTheReasonOfAFailureDecidesTheNextStep",
 		},
 		{
 			Name: "refused-range-waited-for", Bug: "waits for a node that is not ready although a better one refuses", File: "run.go",
@@ -145,11 +145,11 @@ func replicaGroup() Group {
 		},
 		{
 			Name: "cut-node-waits-for-etcd", Bug: "requests no changes from other nodes before etcd answers again", File: "run.go",
-			Old: `case c.Away && gone.compacted != nil`, New: `case false && gone.compacted != nil`, Tests: "TestANodeCutFromEtcdTakesWhatHasChangedFromOneThatIsNot",
+			Old: `case c.Away && gone.compacted != nil`, New: `case false && gone.compacted != nil`, Tests: "TestANodeCutFromEtcdTakesTheChangesFromAnotherNode",
 		},
 		{
 			Name: "hung-watch-kept", Bug: "keeps a watch at an etcd that does not answer and has compacted the missing revisions", File: "handover.go",
-			Old: `candidates[better].Away && errors.As`, New: `false && errors.As`, Tests: "TestANodeCutFromEtcdTakesWhatHasChangedFromOneThatIsNot",
+			Old: `candidates[better].Away && errors.As`, New: `false && errors.As`, Tests: "TestANodeCutFromEtcdTakesTheChangesFromAnotherNode",
 		},
 		{
 			Name: "rejected-for-shorter", Bug: "a shorter rejection admits a source earlier", File: "failover.go",
@@ -157,11 +157,11 @@ func replicaGroup() Group {
 		},
 		{
 			Name: "heartbeat-outlives-link", Bug: "returns while the heartbeat still runs", File: "link.go",
-			Old: "\t\t<-p.done\n", New: ``, Tests: "TestNothingRunsAfterThePeerIsLeft",
+			Old: "\t\t<-p.done\n", New: ``, Tests: "TestFollowWaitsForItsCalls",
 		},
 		{
 			Name: "ping-outlives-heartbeat", Bug: "returns during the send of a ping", File: "link.go",
-			Old: "\tdefer pings.Wait()\n", New: ``, Tests: "TestNothingRunsAfterThePeerIsLeft",
+			Old: "\tdefer pings.Wait()\n", New: ``, Tests: "TestFollowWaitsForItsCalls",
 		},
 		{
 			Name: "old-holder-ends-new-heartbeat", Bug: "the holder of a broken heartbeat ends the next one", File: "link.go",
@@ -225,11 +225,11 @@ func replicaGroup() Group {
 		},
 		{
 			Name: "keyless-event-taken", Bug: "accepts an event without a key", File: "peer.go",
-			Old: `case len(e.GetKv().GetKey()) == 0:`, New: `case false:`, Tests: "TestWhatAPeerSays",
+			Old: `case len(e.GetKv().GetKey()) == 0:`, New: `case false:`, Tests: "TestMessagesOfAPeer",
 		},
 		{
 			Name: "streams-apart-ask-together", Bug: "asks all streams for a version that only one has", File: "link.go",
-			Old: `case h.apart:`, New: `case false:`, Tests: "TestStreamsThatAreApartAskForThemselves",
+			Old: `case h.apart:`, New: `case false:`, Tests: "TestStreamsWithTheirOwnRevisionsSendTheirOwnRequests",
 		},
 		{
 			Name: "late-push-not-asked-for", Bug: "waits forever for progress that the node does not report without a request", File: "link.go",

@@ -4,11 +4,11 @@ func routerGroup() Group {
 	return Group{Package: "internal/router", Mutants: []Mutant{
 		{
 			Name: "relay-without-until", Bug: "a watch waits for its relay until its context ends", File: "watch.go",
-			Old: `if !until.IsZero() {`, New: `if false {`, Tests: "TestAWatchWaitsForItsRelayUntil",
+			Old: `if !until.IsZero() {`, New: `if false {`, Tests: "TestAWatchWaitsForItsRelayUntilTheDeadline",
 		},
 		{
 			Name: "relay-until-never", Bug: "a watch without a bound does not wait for its relay", File: "watch.go",
-			Old: `if !until.IsZero() {`, New: `if true {`, Tests: "TestAWatchWaitsForItsRelayUntil",
+			Old: `if !until.IsZero() {`, New: `if true {`, Tests: "TestAWatchWaitsForItsRelayUntilTheDeadline",
 		},
 		{
 			Name: "merged-look-allocates", Bug: "a watch allocates with each read of its merged window", File: "watch.go",
@@ -36,7 +36,7 @@ func routerGroup() Group {
 		},
 		{
 			Name: "held-revision-as-progress", Bug: "treats a delayed revision as returned", File: "merge.go",
-			Old: `return c.revision - 1`, New: `return c.revision`, Tests: "TestWhatIsHeldBackIsNotProgress",
+			Old: `return c.revision - 1`, New: `return c.revision`, Tests: "TestHeldBackEventsAreNotProgress",
 		},
 		{
 			Name: "transaction-torn", Bug: "delivers a revision before all shards have it", File: "merge.go",
@@ -72,7 +72,7 @@ func routerGroup() Group {
 		},
 		{
 			Name: "merged-ahead-of-slowest", Bug: "the merged window reports progress that its slowest shard has not made", File: "merged.go",
-			Old: `if progress := f.merge.progress(); progress`, New: `if progress := f.merge.newest(); progress`, Tests: "TestWhatIsHeldBackIsNotProgress|TestWakeAt",
+			Old: `if progress := f.merge.progress(); progress`, New: `if progress := f.merge.newest(); progress`, Tests: "TestHeldBackEventsAreNotProgress|TestWakeAt",
 		},
 		{
 			Name: "merged-never-asks", Bug: "does not request progress from the shards that delay a revision", File: "merged.go",
@@ -146,7 +146,7 @@ func routerGroup() Group {
 		},
 		{
 			Name: "late-without-deliverable", Bug: "reports a watch as late for events that another shard delays", File: "position.go",
-			Old: `if p.Revision == p.Newest {`, New: `if false {`, Tests: "TestWhatIsHeldBackIsNotProgress",
+			Old: `if p.Revision == p.Newest {`, New: `if false {`, Tests: "TestHeldBackEventsAreNotProgress",
 		},
 		{
 			Name: "linearizable-without-waiting", Bug: "answers a linearizable read from the current data", File: "read.go",
@@ -174,7 +174,7 @@ func routerGroup() Group {
 		},
 		{
 			Name: "request-of-any-lineage", Bug: "requests a revision from another node without its lineage", File: "read.go",
-			Old: `req.ClusterId, req.Lineage = g.cluster, g.Lineage`, New: `_ = g.cluster`, Tests: "TestAShardElsewhereIsReadFromItsNodes",
+			Old: `req.ClusterId, req.Lineage = g.cluster, g.Lineage`, New: `_ = g.cluster`, Tests: "TestARemoteShardIsReadFromItsNodes",
 		},
 		{
 			Name: "answer-lineage-once", Bug: "checks the lineage of an answer's first message only", File: "read.go",
@@ -206,11 +206,11 @@ func routerGroup() Group {
 		},
 		{
 			Name: "partial-answer-retried", Bug: "queries the next node after a part of an answer was used", File: "read.go",
-			Old: `if err == nil || begun {`, New: `if err == nil || begun && false {`, Tests: "TestAShardElsewhereIsReadFromItsNodes",
+			Old: `if err == nil || begun {`, New: `if err == nil || begun && false {`, Tests: "TestARemoteShardIsReadFromItsNodes",
 		},
 		{
 			Name: "node-asks-itself", Bug: "forwards a read to itself", File: "read.go",
-			Old: `if node == g.r.cfg.Self {`, New: `if false {`, Tests: "TestAShardElsewhereIsReadFromItsNodes",
+			Old: `if node == g.r.cfg.Self {`, New: `if false {`, Tests: "TestARemoteShardIsReadFromItsNodes",
 		},
 		{
 			Name: "limit-per-shard", Bug: "applies the limit to each shard separately", File: "read.go",
@@ -244,7 +244,7 @@ func routerGroup() Group {
 		},
 		{
 			Name: "revision-dropped-elsewhere-is-final", Bug: "reports to a read without a revision that another node has evicted its revision", File: "read.go",
-			Old: `if g.req.Revision == 0 && errors.As`, New: `if false && errors.As`, Tests: "TestAShardElsewhereIsReadFromItsNodes",
+			Old: `if g.req.Revision == 0 && errors.As`, New: `if false && errors.As`, Tests: "TestARemoteShardIsReadFromItsNodes",
 		},
 		{
 			Name: "delta-from-some-shards", Bug: "a delta omits a shard that does not reach back far enough", File: "changes.go",
@@ -260,7 +260,7 @@ func routerGroup() Group {
 		},
 		{
 			Name: "fetch-kept", Bug: "keeps data fetched from another node after its last reader", File: "fetch.go",
-			Old: "	f.load.release()\n	if s.live[key] == f {", New: "	f.load.release()\n	if false {", Tests: "TestFetchesLeaveNothing",
+			Old: "	f.load.release()\n	if s.live[key] == f {", New: "	f.load.release()\n	if false {", Tests: "TestFetchesReleaseTheirSlots",
 		},
 		{
 			Name: "answer-of-any-cluster", Bug: "accepts an answer of another cluster", File: "read.go",
@@ -277,11 +277,11 @@ func routerGroup() Group {
 		{
 			Name: "unfit-copy-read", Bug: "reads a copy of another lineage", File: "read.go",
 			Old: `			homes[i] = nil
-`, New: ``, Tests: "TestACopyOfAnotherLineageIsReadElsewhere",
+`, New: ``, Tests: "TestACopyOfAnotherLineageIsReadFromAnotherNode",
 		},
 		{
 			Name: "serializable-reads-shared", Bug: "shares fetches although another node chooses the revision", File: "scan.go",
-			Old: `if g.Revision == 0 || limit < 0`, New: `if limit < 0`, Tests: "TestWhatIsNotShared",
+			Old: `if g.Revision == 0 || limit < 0`, New: `if limit < 0`, Tests: "TestReadsThatAreNotShared",
 		},
 		{
 			Name: "homeless-forgotten", Bug: "forgets watches without a source beyond the number that may search at a time", File: "router.go",

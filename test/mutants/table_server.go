@@ -4,7 +4,7 @@ func serverGroup() Group {
 	return Group{Package: "internal/edge/server", Mutants: append(serverChecks(), []Mutant{
 		{
 			Name: "drained-clients-come-back", Bug: "clients keep the connection to a draining node, and return through it", File: "drain.go",
-			Old: `call.GoAway(); end()`, New: `_ = call; end()`, Tests: "TestADrainingNodeSendsClientsOffTheirConnections",
+			Old: `call.GoAway(); end()`, New: `_ = call; end()`, Tests: "TestADrainingNodeEndsTheConnectionsOfClients",
 		},
 		{
 			Name: "stops-amid-calls", Bug: "cuts calls in progress", File: "drain.go",
@@ -30,7 +30,7 @@ func serverGroup() Group {
 		},
 		{
 			Name: "requests-of-strangers", Bug: "decodes the requests of callers without any right", File: "admission.go",
-			Old: `err = mayNeed(ctx, caller, method)`, New: `_ = caller`, Tests: "TestRequestsOfStrangersAreNotDecoded",
+			Old: `err = mayNeed(ctx, caller, method)`, New: `_ = caller`, Tests: "TestRequestsWithoutRightsAreNotDecoded",
 		},
 		{
 			Name: "requests-of-forgers", Bug: "decodes the requests of callers with a forged token, and audits them twice", File: "admission.go",
@@ -41,7 +41,7 @@ func serverGroup() Group {
 		return nil
 	}
 	err = mayNeed(ctx, caller, method)
-`, Tests: "TestRequestsOfStrangersAreNotDecoded",
+`, Tests: "TestRequestsWithoutRightsAreNotDecoded",
 		},
 		{
 			Name: "refusals-at-once", Bug: "answers refused calls as fast as a client makes them", File: "admission.go",
@@ -80,11 +80,11 @@ func serverGroup() Group {
 		},
 		{
 			Name: "calls-not-given-back", Bug: "counts ended calls against the limit", File: "admission.go",
-			Old: "defer done()\n\tvar answer", New: "_ = done\n\tvar answer", Tests: "TestWhatHasEndedIsNotCounted",
+			Old: "defer done()\n\tvar answer", New: "_ = done\n\tvar answer", Tests: "TestEndedCallsAreNotCounted",
 		},
 		{
 			Name: "streams-not-given-back", Bug: "counts ended streams against the limit", File: "admission.go",
-			Old: "\t\t\tdone()\n\t\t\ts.called", New: "\t\t\t_ = done\n\t\t\ts.called", Tests: "TestWhatHasEndedIsNotCounted",
+			Old: "\t\t\tdone()\n\t\t\ts.called", New: "\t\t\t_ = done\n\t\t\ts.called", Tests: "TestEndedCallsAreNotCounted",
 		},
 		{
 			Name: "refusal-not-audited", Bug: "does not audit an administrator's refused call", File: "admission.go",

@@ -72,11 +72,11 @@ func syncbatchGroup() Group {
 		},
 		{
 			Name: "made-part-stalls", Bug: "drops a unit during the creation of a part", File: "queue.go",
-			Old: ` || x.making > 0 {`, New: ` {`, Tests: "TestWhichBatchesStall",
+			Old: ` || x.making > 0 {`, New: ` {`, Tests: "TestStalledBatches",
 		},
 		{
 			Name: "one-unit-more-held", Bug: "keeps a unit more than the bound for watches that do not read", File: "queue.go",
-			Old: `over := len(held) - holdFactor*q.cfg.MaxResyncs; over > 0`, New: `over := len(held) - 1 - holdFactor*q.cfg.MaxResyncs; over > 0`, Tests: "TestWhichBatchesStall",
+			Old: `over := len(held) - holdFactor*q.cfg.MaxResyncs; over > 0`, New: `over := len(held) - 1 - holdFactor*q.cfg.MaxResyncs; over > 0`, Tests: "TestStalledBatches",
 		},
 		{
 			Name: "units-outlive-their-node", Bug: "units keep their bytes of the budget when the node ends", File: "queue.go",

@@ -159,7 +159,7 @@ func unknown(expr string, known map[string]bool) (out []string) {
 	return out
 }
 
-func TestAlertsAreAboutMetricsThatAreThere(t *testing.T) {
+func TestAlertsUseExistingMetrics(t *testing.T) {
 	book, seen := string(read(t, runbook)), map[string]bool{}
 	eachKind(t, func(t *testing.T, k kind) {
 		known, tests := k.documented(t), string(read(t, k.tests))
@@ -264,7 +264,7 @@ func dashboardOf(t *testing.T, file string) (d dashboard) {
 	return d
 }
 
-func TestTheDashboardIsAboutMetricsThatAreThere(t *testing.T) {
+func TestTheDashboardUsesExistingMetrics(t *testing.T) {
 	uids := map[string]bool{}
 	eachKind(t, func(t *testing.T, k kind) {
 		known, d := k.documented(t), dashboardOf(t, k.dashboard)
@@ -340,7 +340,7 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 }
 
 // What the dashboard asks for is PromQL: as rules, promtool can tell.
-func TestTheDashboardAsksForSomething(t *testing.T) {
+func TestTheDashboardHasValidQueries(t *testing.T) {
 	eachKind(t, func(t *testing.T, k kind) {
 		var rules alertRules
 		rules.Groups = append(rules.Groups, struct {

@@ -6,7 +6,7 @@ import (
 )
 
 // A watch that is moved to its preferred node and does not stay there is moved less and less often.
-func TestMovesBecomeSeldom(t *testing.T) {
+func TestMovesBecomeLessFrequent(t *testing.T) {
 	var m Moves
 	now := time.Unix(0, 0)
 	for i, want := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, 32 * time.Minute, time.Hour, time.Hour} {

@@ -38,7 +38,7 @@ func TestAMapOfAnotherClusterMovesWatches(t *testing.T) {
 }
 
 // Doubt ends the stream of the map only for the map that was compared with the node.
-func TestOnlyTheComparedMapIsDoubted(t *testing.T) {
+func TestOnlyTheComparedMapEndsItsStream(t *testing.T) {
 	f := New(Config{})
 	top := &shardmap.Topology{ClusterID: "new"}
 	f.Topology.Store(top)

@@ -8,7 +8,7 @@ import (
 
 // A node is left when a probe shows that it is silent, but not if the process itself was
 // suspended, or if the probe was not sent because of a missing token.
-func TestAProbeShowsWhoIsSilent(t *testing.T) {
+func TestAProbeDetectsASilentNode(t *testing.T) {
 	for _, test := range []struct {
 		code          codes.Code
 		stalled       bool

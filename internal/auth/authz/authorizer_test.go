@@ -168,7 +168,7 @@ func (r *rig) caller(ctx context.Context) *authz.Caller {
 	return c
 }
 
-func TestWithoutAPolicyEverybodyMayDoEverything(t *testing.T) {
+func TestWithoutAPolicyEveryCallIsAllowed(t *testing.T) {
 	var a *authz.Authorizer
 	c, err := a.Caller(t.Context())
 	if err != nil || c != nil {
@@ -193,7 +193,7 @@ func TestWithoutAPolicyEverybodyMayDoEverything(t *testing.T) {
 	}
 }
 
-func TestWhoACallerIs(t *testing.T) {
+func TestIdentityOfACaller(t *testing.T) {
 	r := start(t, granting("/a/", ""), nil)
 	ctx, gone := r.connect()
 	defer gone()
@@ -571,7 +571,7 @@ func TestAudit(t *testing.T) {
 }
 
 // Without a policy a certificate gives no rights, but the audit log has its name.
-func TestAuditNamesWhoTheCertificateDoes(t *testing.T) {
+func TestAuditNamesTheIdentityOfTheCertificate(t *testing.T) {
 	var out bytes.Buffer
 	shown := credentials.TLSInfo{State: tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "ops"}}}}}}
 	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{}, AuthInfo: shown})
@@ -584,7 +584,7 @@ func TestAuditNamesWhoTheCertificateDoes(t *testing.T) {
 }
 
 // The audit log has the address of the connection, and ignores the client's claims about its address.
-func TestAuditTellsWhereACallComesFrom(t *testing.T) {
+func TestAuditNamesTheAddressOfTheConnection(t *testing.T) {
 	from := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7}
 	for _, told := range [][]string{nil, {"192.0.2.2"}} {
 		var out bytes.Buffer
@@ -597,7 +597,7 @@ func TestAuditTellsWhereACallComesFrom(t *testing.T) {
 }
 
 // The recorded result of a refusal is its reason, not gRPC's format.
-func TestAuditTellsResultsInPlainWords(t *testing.T) {
+func TestAuditRecordsResultsInPlainWords(t *testing.T) {
 	for want, err := range map[string]error{
 		`code=OK result=done`: nil,
 		`code=FailedPrecondition result="nodes: no node would be left to hold shards"`: wire.Status(&mapchange.RefusedError{Field: "nodes", Reason: "no node would be left to hold shards"}),
@@ -613,7 +613,7 @@ func TestAuditTellsResultsInPlainWords(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsWrongIsNotStartedWith(t *testing.T) {
+func TestAnInvalidFilePreventsTheStart(t *testing.T) {
 	c := authz.Defaults()
 	c.File = filepath.Join(t.TempDir(), "policy.yaml")
 	if _, err := authz.New(c); err == nil || !strings.Contains(err.Error(), "policy.yaml: no such file") {
@@ -628,7 +628,7 @@ func TestAFileThatIsWrongIsNotStartedWith(t *testing.T) {
 }
 
 // Metrics, the status page and profiles need operator:read in the current policy, by a certificate or a token.
-func TestWhoMayLookOverHTTP(t *testing.T) {
+func TestHTTPNeedsOperatorRead(t *testing.T) {
 	may := func(name string) string {
 		return tokens + fmt.Sprintf("roles: {r: [{verbs: [operator:read]}], w: [{verbs: [operator:write]}]}\nidentities: [{match: [%q], roles: [r]}, {match: [\"cn:robot\"], roles: [w]}]\n", name)
 	}

@@ -140,7 +140,7 @@ func TestMessagesOfACallerAreBounded(t *testing.T) {
 
 // The memory of a call counts for its identity, with the policy's limit, or else for its address without the
 // port, or its IPv6 network.
-func TestWhomBytesCountFor(t *testing.T) {
+func TestBytesCountForTheIdentityOrTheAddress(t *testing.T) {
 	r := start(t, granting("/a/", "limits: {pending_bytes: 1MiB}\n"), nil)
 	ctx, gone := r.connect()
 	defer gone()

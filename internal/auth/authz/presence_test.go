@@ -38,7 +38,7 @@ func (s *shows) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 }
 
 // A client is identified only by a verified certificate.
-func TestACertificateThatWasNotVerifiedNamesNobody(t *testing.T) {
+func TestAnUnverifiedCertificateNamesNoIdentity(t *testing.T) {
 	cert := &x509.Certificate{Subject: pkix.Name{CommonName: "ops"}}
 	r := start(t, granting("/a/", ""), nil)
 	for what, c := range map[string]struct {
@@ -109,7 +109,7 @@ func TestACallOfAnotherOrOfNoConnectionIsRefused(t *testing.T) {
 }
 
 // A policy without tokens accepts none, and forwards them to etcd unchanged.
-func TestTokensAreForWhoeverIssuedThem(t *testing.T) {
+func TestTokensAreForTheirIssuer(t *testing.T) {
 	r := start(t, granting("/a/", ""), nil)
 	ctx, gone := r.connect()
 	defer gone()
@@ -171,7 +171,7 @@ func TestNewKeysAreAChange(t *testing.T) {
 }
 
 // Denials are counted by verb, and reported in plain words.
-func TestWhatIsDenied(t *testing.T) {
+func TestDenialsAreCountedByVerb(t *testing.T) {
 	r := start(t, granting("/a/", ""), nil)
 	ctx, gone := r.connect()
 	defer gone()
@@ -317,7 +317,7 @@ func TestARefusedConnectionIsForgotten(t *testing.T) {
 }
 
 // An identity that was dropped from one connection may use another one.
-func TestAnIdentityThatMadeRoomMayComeAgain(t *testing.T) {
+func TestADroppedIdentityMayUseAnotherConnection(t *testing.T) {
 	const atATime = 1000
 	r := start(t, granting("/a/", "limits: {connections: 1}\n"), nil)
 	ctx, gone := r.connect()

@@ -220,7 +220,7 @@ func (id tokenID) bytes() []byte { return id[:] }
 
 // While etcd is unavailable, tokens that it accepted before are valid, also at a node that learned of them from
 // another.
-func TestEtcdAwayTokensStay(t *testing.T) {
+func TestTokensStayValidWhileEtcdIsUnavailable(t *testing.T) {
 	s := etcdtest.Start(t)
 	root := s.AuthOn()
 	etcdtest.Permit(t, root, "ann", "k", "")
@@ -284,7 +284,7 @@ func guarded(t *testing.T, e *fake, change func(*Config)) *Checker {
 }
 
 // A thousand calls with one token send etcd one request.
-func TestOneQuestionForAll(t *testing.T) {
+func TestCallersShareOneConfirmation(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})
 	e := &fake{confirm: func(context.Context, string) error {
 		close(asked)
@@ -310,7 +310,7 @@ func TestOneQuestionForAll(t *testing.T) {
 }
 
 // If the asking caller stops waiting, another one asks, and no caller gets another caller's error.
-func TestTheOneWhoAsksGivesUp(t *testing.T) {
+func TestAnotherCallerAsksIfTheFirstGivesUp(t *testing.T) {
 	asked := make(chan struct{}, 2)
 	answer := make(chan struct{})
 	e := &fake{confirm: func(ctx context.Context, _ string) error {
@@ -470,7 +470,7 @@ func TestClaimsDoNotOutliveAChange(t *testing.T) {
 }
 
 // Unknown tokens wait for each other, but do not delay known tokens; each unknown token is looked up once.
-func TestStrangersAreBounded(t *testing.T) {
+func TestUnknownTokensAreBounded(t *testing.T) {
 	e := &fake{confirm: func(context.Context, string) error { return nil }}
 	g := guarded(t, e, func(c *Config) { c.MaxLookups = 1 })
 	g.Learn(t.Context(), "ann", "x")

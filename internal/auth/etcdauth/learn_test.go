@@ -67,7 +67,7 @@ func TestTheNewestRightsAreBorrowed(t *testing.T) {
 
 // Nodes answer in any order: the newest answer counts, and an answer with authentication on before one with it
 // off.
-func TestWhichRightsAreNewer(t *testing.T) {
+func TestOrderOfRights(t *testing.T) {
 	off := &peerv1.ReadRightsResponse{Known: true, Revision: 12}
 	on := func(revision uint64) *peerv1.ReadRightsResponse {
 		return &peerv1.ReadRightsResponse{Known: true, Authentication: true, Revision: revision}
@@ -91,7 +91,7 @@ func TestWhichRightsAreNewer(t *testing.T) {
 }
 
 // Incomplete shares are not stored, nor is a token that etcd does not confirm as the user's.
-func TestWhatIsNotLearnt(t *testing.T) {
+func TestIncompleteSharesAreNotLearned(t *testing.T) {
 	e := &fake{confirm: accepted}
 	other := guarded(t, &fake{confirm: accepted}, nil)
 	g := guarded(t, e, func(c *Config) { c.Peers = peersOf(t, other) })
@@ -132,7 +132,7 @@ func TestWhatIsNotLearnt(t *testing.T) {
 }
 
 // A refused token is accepted at once after its login.
-func TestALearntTokenIsNotRefusedAnyMore(t *testing.T) {
+func TestALearnedTokenIsAcceptedAfterARefusal(t *testing.T) {
 	e := &fake{confirm: refusedToken}
 	g := guarded(t, e, nil)
 	token := signed(`{"username":"ann"}`)
@@ -178,7 +178,7 @@ func TestRightsForOtherNodes(t *testing.T) {
 }
 
 // A token hash must be complete: a shorter hash is not padded with zeros.
-func TestHalfTheNameOfATokenNamesNone(t *testing.T) {
+func TestAnIncompleteTokenHashMatchesNoToken(t *testing.T) {
 	g := guarded(t, &fake{confirm: accepted}, nil)
 	var zero tokenID
 	g.Share([]byte{1}, "root")
@@ -217,7 +217,7 @@ func (a answers) Invoke(ctx context.Context, _ string, _, reply any, _ ...grpc.C
 }
 
 // An answer with a user counts, even if other nodes answer first.
-func TestTheNodeThatKnowsATokenIsHeard(t *testing.T) {
+func TestTheAnswerWithAUserCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := guarded(t, &fake{confirm: accepted}, func(c *Config) {
 			c.Peers = func() []grpc.ClientConnInterface {

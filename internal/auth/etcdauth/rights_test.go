@@ -19,7 +19,7 @@ import (
 )
 
 // Before etcd has answered, all reads fail with a retryable error.
-func TestNothingKnown(t *testing.T) {
+func TestReadsFailBeforeEtcdHasAnswered(t *testing.T) {
 	g, err := New(quick(&fake{}))
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestAccountMayNotReadUsers(t *testing.T) {
 }
 
 // While etcd is unavailable, its last answer applies.
-func TestEtcdAwayRightsStay(t *testing.T) {
+func TestRightsStayValidWhileEtcdIsUnavailable(t *testing.T) {
 	s := etcdtest.Start(t)
 	g := start(t, quick(account(t, s, "root")))
 	root := s.AuthOn()
@@ -206,7 +206,7 @@ func TestEtcdAwayRightsStay(t *testing.T) {
 }
 
 // A node without known rights shares none, and a node without authentication reports that it is off.
-func TestBorrowed(t *testing.T) {
+func TestNodesShareOnlyKnownRights(t *testing.T) {
 	nothing, err := New(quick(&fake{}))
 	if err != nil {
 		t.Fatal(err)
@@ -292,7 +292,7 @@ func TestRightsReadWhileTheyChange(t *testing.T) {
 }
 
 // While authentication is off, no raft proposals are made at etcd.
-func TestOffIsCheap(t *testing.T) {
+func TestNoRaftProposalsWhileAuthenticationIsOff(t *testing.T) {
 	e := &fake{}
 	g, err := New(quick(e))
 	if err != nil {
@@ -308,7 +308,7 @@ func TestOffIsCheap(t *testing.T) {
 
 // A node with authentication off asks no other node while etcd is unavailable; a node at which it is turned off
 // notifies its watches.
-func TestOffIsKnown(t *testing.T) {
+func TestANodeKnowsThatAuthenticationIsOff(t *testing.T) {
 	e := &fake{on: true, revision: 3, grants: func() (etcdroles.Grants, error) { return etcdroles.Grants{}, nil }}
 	cfg := quick(e)
 	cfg.Peers = peersOf(t, knowing(t, 9, "k"))
@@ -358,7 +358,7 @@ func TestRootAdministers(t *testing.T) {
 // All etcd users may read the shard map, whatever their rights. Before etcd has answered, a node with an
 // account expects authentication to be on; a node without an account, which could serve no reads then, allows
 // it.
-func TestUsersLook(t *testing.T) {
+func TestUsersMayReadTheShardMap(t *testing.T) {
 	g := knowing(t, 3, "k")
 	for user, want := range map[string]error{"ann": nil, "nobody": rpctypes.ErrGRPCPermissionDenied, "": rpctypes.ErrGRPCUserEmpty} {
 		if err := g.MayLook(user); !errors.Is(err, want) {

@@ -150,7 +150,7 @@ func TestSilenceOfEtcdIsRemembered(t *testing.T) {
 }
 
 // A token is confirmed again at exactly these intervals.
-func TestWhenATokenIsConfirmedAgain(t *testing.T) {
+func TestIntervalsOfConfirmations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := guarded(t, new(fake), func(c *Config) { c.Confirm = time.Hour })
 		taken := time.Now()

@@ -124,7 +124,7 @@ func TestPatienceWithAnEtcdThatHangs(t *testing.T) {
 }
 
 // The user of a signed token is confirmed once, the token itself repeatedly.
-func TestWhoseASignedTokenIsIsAskedOnce(t *testing.T) {
+func TestTheUserOfASignedTokenIsConfirmedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fake{confirm: accepted}
 		g := guarded(t, e, nil)
@@ -225,7 +225,7 @@ func TestEveryRefusalOfEtcdEndsTrust(t *testing.T) {
 }
 
 // A guard asks etcd every second until it has an answer, then once a poll.
-func TestHowOftenEtcdIsAsked(t *testing.T) {
+func TestIntervalsOfRequestsToEtcd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fake{away: errors.New("etcd does not answer")}
 		cfg := quick(e)
@@ -256,7 +256,7 @@ func TestHowOftenEtcdIsAsked(t *testing.T) {
 
 // etcd is not asked while other reads often enough prove that authentication is off; it is asked at once after
 // a read that finds authentication on.
-func TestOtherReadsSpareTheQuestion(t *testing.T) {
+func TestOtherReadsReplaceTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fake{grants: func() (etcdroles.Grants, error) { return etcdroles.Grants{}, nil }}
 		cfg := quick(e)

@@ -34,7 +34,7 @@ func TestEdgesOfPatterns(t *testing.T) {
 
 // The name for logs and limits is the name that the first entry with a name matches, even after entries with words
 // such as authenticated; a role given by two entries counts once.
-func TestTheNameThatIsMeant(t *testing.T) {
+func TestNameOfAnIdentityInLogsAndLimits(t *testing.T) {
 	p := parse(t, `
 roles: {r: [{verbs: [read], all: true}]}
 identities:
@@ -81,7 +81,7 @@ func TestEdgesOfAPolicy(t *testing.T) {
 
 // A token that is too long is not parsed, even if its issuer has signed it; absolute names of key files are
 // unchanged.
-func TestALongTokenIsNotOurs(t *testing.T) {
+func TestALongTokenIsNotParsed(t *testing.T) {
 	i := newIssuer(t, "https://kubernetes.default.svc.cluster.local", "k")
 	p := parse(t, example)
 	long := i.sign(func(c *jwt.Claims) { c.ID = strings.Repeat("x", 16<<10) })

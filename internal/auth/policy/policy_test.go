@@ -65,7 +65,7 @@ func parse(t *testing.T, text string) *policy.Policy {
 	return p
 }
 
-func TestWhoMayDoWhat(t *testing.T) {
+func TestRightsOfIdentities(t *testing.T) {
 	p := parse(t, example)
 	for _, c := range []struct {
 		names string // separated by spaces
@@ -134,7 +134,7 @@ func TestLimits(t *testing.T) {
 }
 
 // Certificates that share a name are different identities if the policy matches another name.
-func TestAnIdentityHasTheNameThatThePolicySpeaksOf(t *testing.T) {
+func TestAnIdentityHasTheNameThatThePolicyMatches(t *testing.T) {
 	p := parse(t, example)
 	for names, want := range map[string]string{
 		"dns:localhost cn:ops": "cn:ops",

@@ -113,7 +113,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-func TestKeysThatCannotBe(t *testing.T) {
+func TestInvalidKeysAreRejected(t *testing.T) {
 	for text, want := range map[string]string{
 		"x":            "jwks.json: is not a JSON Web Key Set",
 		`{"keys": []}`: "jwks.json: keys: the list is empty",

@@ -31,7 +31,7 @@ func homes(t *testing.T, p *mapchange.Plan) []shard.ShardHome {
 }
 
 // An order is carried out on the map version that it names, or on any version.
-func TestTheVersionOfAnOrder(t *testing.T) {
+func TestAChangeAppliesToItsMapVersion(t *testing.T) {
 	c := cluster(t)
 	for version, ok := range map[uint64]bool{0: true, 1: true, 2: false} {
 		p, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Rebalance{}, IfVersion: version})
@@ -58,7 +58,7 @@ func TestARepeatedUndrainIsFollowed(t *testing.T) {
 
 // A merge brings the shards together on the nodes of a moved shard, otherwise on
 // the nodes of the larger shard.
-func TestWhereAMergeTakesPlace(t *testing.T) {
+func TestNodesOfAMerge(t *testing.T) {
 	pin := func(id shard.ID, nodes ...shard.NodeID) shard.ShardHome {
 		return shard.ShardHome{Shard: id, Home: shard.Home{Pins: nodes}}
 	}
@@ -114,7 +114,7 @@ func TestWhereAMergeTakesPlace(t *testing.T) {
 }
 
 // A move pins its replicas and owner; a move that changes nothing is empty.
-func TestWhatAMovePins(t *testing.T) {
+func TestPinsOfAMove(t *testing.T) {
 	c := cluster(t)
 	now := replicas(t, c, 1)
 	fresh := stranger(t, c, 1)
@@ -158,7 +158,7 @@ func TestWhatAMovePins(t *testing.T) {
 }
 
 // Risky destinations of a shard need Force.
-func TestDoubtsAboutPlaces(t *testing.T) {
+func TestRiskyMovesNeedForce(t *testing.T) {
 	zones := func(c *mapchange.Cluster, zones ...string) {
 		for i := range c.Members {
 			c.Members[i].Zone = zones[i]
@@ -201,7 +201,7 @@ func TestDoubtsAboutPlaces(t *testing.T) {
 }
 
 // Drains that leave too few nodes or too few voters need Force.
-func TestDoubtsAboutDrains(t *testing.T) {
+func TestRiskyDrainsNeedForce(t *testing.T) {
 	for what, x := range map[string]struct {
 		given func(t *testing.T, c *mapchange.Cluster)
 		nodes []shard.NodeID
@@ -243,7 +243,7 @@ func TestDoubtsAboutDrains(t *testing.T) {
 }
 
 // Errors list the existing shards, shortened, and the nodes that have not left.
-func TestWhatThereIs(t *testing.T) {
+func TestErrorsListShardsAndNodes(t *testing.T) {
 	c := cluster(t)
 	state(c, "c", shard.Left)
 	for field, r := range map[string]mapchange.Request{
@@ -274,7 +274,7 @@ func TestWhatThereIs(t *testing.T) {
 
 // A split whose part must be fetched counts its share of the bytes, and a node that was
 // not asked does not block progress.
-func TestProgressCountsWhatIsLeft(t *testing.T) {
+func TestProgressCountsTheRemainingBytes(t *testing.T) {
 	c := cluster(t)
 	p := judge(t, c, mapchange.Split{Shard: 2, At: []string{"/h"}})
 	if len(p.Steps) == 0 || !slices.ContainsFunc(p.Steps, func(s mapchange.Step) bool { return s.Range == (kv.Range{Start: "/g", End: "/m"}) && len(s.To) == 2 }) {

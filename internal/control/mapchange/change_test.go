@@ -277,7 +277,7 @@ func follow(t *testing.T, c *mapchange.Cluster, p *mapchange.Plan) (rounds int) 
 }
 
 // A plan shows the changes that follow.
-func TestPlansComeTrue(t *testing.T) {
+func TestPlansPredictTheChanges(t *testing.T) {
 	for name, test := range map[string]struct {
 		given   func(t *testing.T, c *mapchange.Cluster)
 		request func(t *testing.T, c *mapchange.Cluster) mapchange.Request
@@ -400,7 +400,7 @@ func TestRebalanceEndsAMoveToFewerNodes(t *testing.T) {
 }
 
 // The plan shows the bytes of each copy that a node must fetch, if they are known.
-func TestWhatIsCopied(t *testing.T) {
+func TestPlansShowTheCopiedBytes(t *testing.T) {
 	c := cluster(t)
 	fresh := stranger(t, c, 2)
 	move := mapchange.Order{Request: mapchange.Move{Shard: 2, To: []shard.NodeID{fresh, replicas(t, c, 2)[1]}}}
@@ -418,7 +418,7 @@ func TestWhatIsCopied(t *testing.T) {
 }
 
 // The larger of two shards stays in place.
-func TestTheSmallerShardComes(t *testing.T) {
+func TestTheSmallerShardMoves(t *testing.T) {
 	for _, larger := range []shard.ID{1, 2} {
 		c := cluster(t)
 		for _, copies := range c.Copies {

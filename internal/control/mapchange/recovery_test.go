@@ -93,7 +93,7 @@ func TestARecoveryIsRefusedWhileTheVotersMayElect(t *testing.T) {
 }
 
 // An order for a different plan than the current one is refused.
-func TestARecoveryIsConfirmedAsItWasShown(t *testing.T) {
+func TestARecoveryNeedsItsCurrentPlan(t *testing.T) {
 	plan := &Recovery{Node: "c", MapVersion: 7}
 	for order, ok := range map[RecoverOrder]bool{
 		{Node: "c", MapVersion: 7}: true,

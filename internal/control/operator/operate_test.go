@@ -17,7 +17,7 @@ import (
 
 // The voters have carried out an order, but the changed map has not reached the node that receives the
 // repeated order. All shards of the order have settled there: the order is done only when the map arrives.
-func TestARepeatedOrderIsNotDoneBeforeItsMapHasCome(t *testing.T) {
+func TestARepeatedChangeIsNotDoneBeforeItsMapArrives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const self, id = "here", "order"
 		split := mapchange.Split{Shard: 1, At: []string{"c"}}

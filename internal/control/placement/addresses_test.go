@@ -46,7 +46,7 @@ func TestAddresses(t *testing.T) {
 
 // A voter that lost its disk and returned on its port is reached under its new
 // identity only.
-func TestWipedVoterDoesNotAnswerForItsOldSelf(t *testing.T) {
+func TestWipedVoterIsReachedOnlyByItsNewIdentity(t *testing.T) {
 	log := newRaftLogger(slog.New(slog.DiscardHandler))
 	var members []shard.Member
 	open := func() (transport, raft.ServerAddress) {

@@ -15,7 +15,7 @@ import (
 
 // Only raft's heartbeats wait for a beat: changes of the map are sent at once. A heartbeat is not
 // delayed if raft's timeouts are too short for that.
-func TestHeartbeatsLeaveWithTheBeat(t *testing.T) {
+func TestHeartbeatsAreSentAtTicks(t *testing.T) {
 	open := func(heartbeat time.Duration) (transport, raft.ServerAddress) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

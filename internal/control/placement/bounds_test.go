@@ -120,7 +120,7 @@ func TestASnapshotThatCannotBeWrittenIsCancelled(t *testing.T) {
 }
 
 // A map that is refused is not applied, and a refused request may be repeated.
-func TestWhatIsNotAppliedIsNotRemembered(t *testing.T) {
+func TestARefusedRequestIsNotRemembered(t *testing.T) {
 	var failed error
 	f := newFSM(func(*shard.Map) error { return failed }, func() {})
 	f.m = maptest.Pair(t, "a", "b")
@@ -204,7 +204,7 @@ func TestTheFSMReportsConfigurations(t *testing.T) {
 
 // The report of one node, which is asked because it should vote, does not stand for the copies of
 // the others. A leader that never asks for reports does not wait for them.
-func TestOneReportIsNoSurvey(t *testing.T) {
+func TestOneReportDoesNotCoverTheOtherNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &Placement{maps: new(versions)}
 		l := &leader{raftRun: &raftRun{Placement: p, r: new(raft.Raft)}}

@@ -21,7 +21,7 @@ import (
 
 // A voter grants no vote to a voter of an older or newer generation: not over its
 // raft port, and not in memory.
-func TestVotersOfOtherGenerationsAreNotHeard(t *testing.T) {
+func TestVotersOfOtherGenerationsGetNoVote(t *testing.T) {
 	opened := 0
 	granted := func(network *MemNetwork, ours, theirs uint64) bool {
 		open := func(generation uint64) (transport, raft.ServerAddress) {
@@ -163,7 +163,7 @@ func TestUnfinishedRaftLogIsNotUsed(t *testing.T) {
 // While the map has a newer generation than the raft log, raft's leader and voters are
 // outdated, and not reported. The leader treats the log of a node that has not received
 // the newer map as missing.
-func TestRaftOfAnOlderGenerationSaysNothing(t *testing.T) {
+func TestRaftOfAnOlderGenerationReportsNoVoters(t *testing.T) {
 	m := &shard.Map{ClusterID: "c", Version: 9, Generation: 7}
 	p := &Placement{maps: new(versions), raft: new(raft.Raft)}
 	if err := p.maps.show(m); err != nil {

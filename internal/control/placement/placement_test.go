@@ -84,7 +84,7 @@ func TestThreeVoters(t *testing.T) {
 	touch(t, last)
 }
 
-func TestWipedVoterRejoinsAsAnother(t *testing.T) {
+func TestWipedVoterRejoinsWithANewIdentity(t *testing.T) {
 	c := newCluster(t, false)
 	nodes := []*node{c.add("n1", 3), c.add("n2", 3), c.add("n3", 3)}
 	c.founded(nodes...)

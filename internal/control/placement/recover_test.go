@@ -46,7 +46,7 @@ func votes(t *testing.T, nodes ...*node) *node {
 // Two of three voters are lost with their disks. A node of the two that did not vote
 // becomes the first voter, and the cluster changes its map again. Then the lost voters
 // return with their old disks, as a majority of the old voters, and follow.
-func TestVotersThatComeBackAfterARecoveryFollow(t *testing.T) {
+func TestReturningVotersFollowAfterARecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, nodes := fiveNodes(t)
 		for _, n := range nodes[:3] {

@@ -561,7 +561,7 @@ func TestCutsAreJudgedOnceAllPartsAreKnown(t *testing.T) {
 
 // A shard whose cut was just decided, or that joins its neighbour, is not changed in
 // the same call.
-func TestAShardIsChangedOnceALook(t *testing.T) {
+func TestAShardIsChangedOncePerDecision(t *testing.T) {
 	b := Balance{Split: true, SplitWatches: 100, SplitBytes: 100, MaxShards: 10, Merge: true}
 	hot := map[shard.ID]Load{1: {Watches: 1000, Bytes: 1000}, 2: {Watches: 1000, Bytes: 1000}}
 	m := shardsOf(t, 2)

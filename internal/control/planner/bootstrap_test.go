@@ -159,7 +159,7 @@ func TestOrdinals(t *testing.T) {
 
 // A --join address names members by host and port. A loopback host names every
 // node of a machine, and therefore none of them.
-func TestWhomAJoinAddressNames(t *testing.T) {
+func TestMemberOfAJoinAddress(t *testing.T) {
 	m := shard.Member{Name: "node-1", GossipAddress: "10.0.0.1:7402"}
 	local := shard.Member{Name: "node-2", GossipAddress: "127.0.0.1:7402"}
 	for _, c := range []struct {
@@ -189,7 +189,7 @@ func TestWhomAJoinAddressNames(t *testing.T) {
 
 // A part of the network founds a cluster only if no other part can: it has a majority
 // of the nodes that --join names, or the first ordinals.
-func TestWhichPartFoundsACluster(t *testing.T) {
+func TestOnlyOnePartFoundsACluster(t *testing.T) {
 	now := time.Unix(1000, 0)
 	of := func(names ...shard.NodeID) (out []shard.Member) {
 		for _, n := range names {
@@ -240,7 +240,7 @@ func TestWhichPartFoundsACluster(t *testing.T) {
 }
 
 // A node is in the wrong cluster when more live members belong to another one.
-func TestWhenANodeIsInTheWrongCluster(t *testing.T) {
+func TestDetectionOfTheWrongCluster(t *testing.T) {
 	of := func(name shard.NodeID, cluster string, state shard.State) shard.Member {
 		return shard.Member{Name: name, ClusterID: cluster, State: state}
 	}

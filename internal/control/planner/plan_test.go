@@ -205,7 +205,7 @@ func TestPlanStepKeepsWarmReplica(t *testing.T) {
 
 // After any changes of the map and the members, a planner returns the same plans
 // as a new planner.
-func TestPlannerRemembersNothingWrong(t *testing.T) {
+func TestAReusedPlannerPlansLikeANewOne(t *testing.T) {
 	rng := testseed.Rand(t)
 	ms := nodes(12)
 	m := settle(t, withShards(t, 64, 3), ms)

@@ -60,7 +60,7 @@ func TestOfANodeWithoutEtcdOnlyTheRaftLogCounts(t *testing.T) {
 
 // A node that loads a shard is asked once a second. This must not raise the measured
 // rate of bursts.
-func TestBurstsAreNotTakenForTheRate(t *testing.T) {
+func TestBurstsDoNotRaiseTheRate(t *testing.T) {
 	var r *Reports
 	events := int64(0)
 	for second := range 120 {

@@ -355,7 +355,7 @@ func TestOwed(t *testing.T) {
 
 // A newcomer that reports that it is loading does not become owner, and delays
 // other moves of its shard, but not forever.
-func TestRulesWaitForWhatLoads(t *testing.T) {
+func TestRulesWaitForLoadingCopies(t *testing.T) {
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
 	start := time.Unix(1000, 0)
 	members := []shard.Member{member("a", shard.Alive, start), member("b", shard.Alive, start)}
@@ -443,7 +443,7 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 
 // The planner does not wait for a newcomer that no longer has its shard, or whose
 // shard no longer exists.
-func TestNewcomersThatAreNoneAreForgotten(t *testing.T) {
+func TestFormerNewcomersAreForgotten(t *testing.T) {
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: 10 * time.Minute, MaxFills: 2, MaxNodeFills: 2}
 	start := time.Unix(1000, 0)
 	m := maptest.Pair(t, "a", "b")
@@ -514,7 +514,7 @@ func TestRulesKeepTheLastWarmCopy(t *testing.T) {
 // A node that gossips but does not answer the leader, because of an expired
 // certificate or a firewall between them, gets nothing: neither a copy nor
 // ownership, and no copy is removed from another node for it.
-func TestNodesThatAreNotHeardOfGetNothing(t *testing.T) {
+func TestNodesWithoutReportsGetNoShards(t *testing.T) {
 	r := Rules{DeadGrace: 5 * time.Second, MoveInterval: 30 * time.Second, PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
 	start := time.Unix(1000, 0)
 	now := start.Add(time.Hour)
@@ -633,7 +633,7 @@ func TestANodeThatDrainsWaitsForASilentOne(t *testing.T) {
 
 // A new leader has no record of the previous leader's moves, and waits for loading
 // newcomers all the same.
-func TestANewLeaderWaitsForWhatLoads(t *testing.T) {
+func TestANewLeaderWaitsForLoadingCopies(t *testing.T) {
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
 	start := time.Unix(1000, 0)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
@@ -665,7 +665,7 @@ func TestANewLeaderWaitsForWhatLoads(t *testing.T) {
 }
 
 // A flapping node is given no shards for a time that grows with its returns.
-func TestHowLongANodeIsHeld(t *testing.T) {
+func TestHoldTimeOfAFlappingNode(t *testing.T) {
 	const settle = 2 * time.Second
 	for returns, want := range map[int]time.Duration{
 		0: settle, 1: settle, 2: holdFirst, 3: 2 * holdFirst, 4: 4 * holdFirst, 6: 16 * holdFirst, 7: holdMost, 100: holdMost,
@@ -748,7 +748,7 @@ func TestTheLastLoadedCopyIsKnownByReports(t *testing.T) {
 
 // The leader's records: a fill ends in time even if its newcomer never reports that it has
 // loaded; a shard of a split rests; a node that left is not recorded as buried.
-func TestWhatALeaderRemembers(t *testing.T) {
+func TestRecordsOfALeader(t *testing.T) {
 	now := time.Unix(1000, 0)
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
 	loads := Observations{reports: (*Reports)(nil).Add(now, 0, []Report{{Node: "b", Shards: []ShardReport{{Shard: 1}}}})}

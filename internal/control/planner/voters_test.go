@@ -111,7 +111,7 @@ func TestDecideVoter(t *testing.T) {
 }
 
 // The absence of a node begins once, and ends when it is back.
-func TestTheTimeThatANodeIsAway(t *testing.T) {
+func TestAbsenceOfANode(t *testing.T) {
 	start := time.Unix(1000, 0)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 	a := &Absence{Self: "self"}
@@ -201,7 +201,7 @@ func TestALearnerThatReportsNothingIsNotAwaitedForEver(t *testing.T) {
 }
 
 // A vote can be handed over if a live node that stays may vote and has no vote.
-func TestWhoCanTakeAVote(t *testing.T) {
+func TestRecipientsOfAVote(t *testing.T) {
 	heir := member("heir", shard.Alive, time.Time{})
 	for name, test := range map[string]struct {
 		change func(*shard.Member)

@@ -42,7 +42,7 @@ func TestLagIsExact(t *testing.T) {
 }
 
 // Caches that end yield the events of their own lineage, as soon as new ones have arrived.
-func TestPredecessorsTellWhatIsNew(t *testing.T) {
+func TestPredecessorsDeliverNewEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
 		n := cachetest.NewNode("here", h, nil)

@@ -22,7 +22,7 @@ func (silent) LookNow()                               {}
 
 // A copy uses its part of a saved history, or of the seed of its predecessors. The rest is freed once the copy is
 // loaded, and its own content when it ends.
-func TestACopyFreesWhatItNoLongerNeeds(t *testing.T) {
+func TestACopyFreesUnusedHistory(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	s := New(Config{Clock: silent{}})
 	defer s.running.Wait()

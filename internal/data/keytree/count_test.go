@@ -11,7 +11,7 @@ import (
 
 // Counts and counted reads agree with a scan of all keys, for any range. Its ends are keys, lie between keys, or
 // are open, and may be reversed.
-func TestCountAgainstALookAtEveryKey(t *testing.T) {
+func TestCountAgainstAScan(t *testing.T) {
 	rng := testseed.Rand(t)
 	for _, n := range []int{0, 1, 2, 100, 5000} {
 		s := &Snapshot{Root: New()}

@@ -41,7 +41,7 @@ func sumUp(t *testing.T, s *Snapshot) *Digest {
 }
 
 // The digest changes with any byte of any key, and its differing buckets contain that key.
-func TestDigestTellsEveryByte(t *testing.T) {
+func TestDigestDependsOnEveryByte(t *testing.T) {
 	const n = 1000
 	want := sumUp(t, stateOf(some(n)...))
 	if want.Keys != n || want.Revision != 100 {

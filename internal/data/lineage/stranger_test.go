@@ -9,7 +9,7 @@ import (
 
 // While a node checks whether --etcd is wrong, etcd is replaced by another cluster, and the next lineage begins.
 // The finding of the previous lineage does not apply to the new one, so the node continues.
-func TestANodeThatEntersTheNextLineageIsNoStranger(t *testing.T) {
+func TestANodeThatEntersTheNextLineageContinues(t *testing.T) {
 	l := &Keeper{known: true}
 	l.over.Store(&kv.HistoryError{Cause: kv.CauseCluster, Was: kv.Mark{Cluster: 1}, Is: kv.Mark{Cluster: 2}})
 	if err := l.WrongCluster(); err != nil {

@@ -23,7 +23,7 @@ func TestMostIsMoreThanHalf(t *testing.T) {
 
 // A restore that one node has detected is certain if another node has detected it, too, or if no node denies it
 // for a while. It stays open, however long, if a node that has read etcd since then denies it.
-func TestWhoWitnessesARestore(t *testing.T) {
+func TestConfirmationOfARestore(t *testing.T) {
 	for _, test := range []struct {
 		agree, deny int64
 		doubted     time.Duration

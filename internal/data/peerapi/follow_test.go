@@ -138,7 +138,7 @@ func TestFollowLeaps(t *testing.T) {
 }
 
 // The first message to a follower has the age of the data.
-func TestAFollowerIsToldTheAge(t *testing.T) {
+func TestAFollowerReceivesTheAge(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})
 	home := r.node.Replica(1)

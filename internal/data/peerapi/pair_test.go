@@ -109,7 +109,7 @@ func followAll(ctx context.Context, t *testing.T, r *running, session uint64, n 
 }
 
 // The answer to each ping has the node's last read of etcd.
-func TestBeatsAreAnswered(t *testing.T) {
+func TestHeartbeatsAreAnswered(t *testing.T) {
 	r := start(t, cachetest.New(), options{})
 	beats, err := peerv1.NewPeerServiceClient(dial(t, r.peers)).Beat(t.Context())
 	if err != nil {
@@ -315,7 +315,7 @@ func TestStreamsComeAndGo(t *testing.T) {
 
 // A stream that its follower closes before it has the whole state leaves no watcher, which would keep the cache
 // busy for ever.
-func TestAStreamThatBreaksInItsBeginning(t *testing.T) {
+func TestAStreamThatEndsEarlyLeavesNoWatcher(t *testing.T) {
 	h := cachetest.New()
 	for i := range 64 { // more than the flow control windows of the connection hold
 		h.Commit(cachetest.Put(fmt.Sprint("a", i), strings.Repeat("x", 256<<10)))

@@ -31,7 +31,7 @@ func (r *resources) Used() []*peerv1.KubeResource {
 
 // A request to follow a resource names it by its range and encoding. The node does not serve a follower that is
 // ahead of it: the versions that it lacks may be of another history.
-func TestAResourceIsFollowedFromWhatTheNodeHas(t *testing.T) {
+func TestAFollowerAheadOfAResourceIsRefused(t *testing.T) {
 	held := &resources{direct: true}
 	r := start(t, cachetest.New(), options{service: func(c *peerapi.Config) { c.Resources = held }})
 	held.cache = r.node.Replica(1)

@@ -10,7 +10,7 @@ import (
 
 // A copy counts as differing in the metrics if its last comparison found a difference, the map contains it, and
 // this node compares it.
-func TestDifferencesThatStay(t *testing.T) {
+func TestCountOfDifferingCopies(t *testing.T) {
 	m := &shard.Map{Shards: []shard.Shard{{ID: 1, Replicas: []shard.NodeID{"a", "b", "c"}}, {ID: 2, Replicas: []shard.NodeID{"b", "a"}}}}
 	v := New(Config{Self: "a", Logger: slog.New(slog.DiscardHandler)})
 	look := func(name string, want int64, ids ...shard.ID) {

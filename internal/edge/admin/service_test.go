@@ -36,7 +36,7 @@ func (obedient) RecoverVoters(_ context.Context, o mapchange.RecoverOrder) (*map
 }
 
 // Without a policy, log records identify an operator by the name in its certificate.
-func TestOrdersNameWhoTheCertificateDoes(t *testing.T) {
+func TestLogsNameTheOperatorOfTheCertificate(t *testing.T) {
 	var out bytes.Buffer
 	srv := New(Config{Callers: &callers.Checker{}, Operator: obedient{}, Logger: slog.New(slog.NewTextHandler(&out, nil))})
 	shown := credentials.TLSInfo{State: tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "ops"}}}}}}

@@ -70,7 +70,7 @@ func (unknown) Status(context.Context) (*etcdserverpb.StatusResponse, error) {
 	return nil, errors.New("log in as root at 192.0.2.1")
 }
 
-func TestProbesDoNotTellWhereEtcdIs(t *testing.T) {
+func TestProbesDoNotRevealTheAddressOfEtcd(t *testing.T) {
 	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.Etcd = unknown{} }})
 	if s, err := etcdapi.HealthOf(r.api).EtcdStatus(t.Context()); s != nil || err == nil || strings.Contains(err.Error(), "root") {
 		t.Errorf("got %v, %v", s, err)

@@ -23,7 +23,7 @@ func (r records) Write(p []byte) (int, error) {
 
 // Without a policy, etcd decides who may administer it. Its denials are recorded as refusals, and refusals are
 // recorded only in part.
-func TestWhatEtcdDeniesAnAdministratorIsARefusal(t *testing.T) {
+func TestDenialsOfEtcdAreRecordedAsRefusals(t *testing.T) {
 	e := etcdtest.Start(t)
 	root := e.AuthOn()
 	etcdtest.Permit(t, root, "ann")

@@ -15,7 +15,7 @@ import (
 // While etcd's authentication is on, a call without a token is not forwarded: etcd could
 // authenticate it by the name in the node's certificate. The exceptions are the login and the
 // status of authentication. etcd checks the tokens.
-func TestNobodyIsServedByEtcdWithoutAName(t *testing.T) {
+func TestCallsWithoutATokenAreNotForwarded(t *testing.T) {
 	e := etcdtest.Start(t) // accepts every call, like an etcd that accepts the node's certificate
 	g := &rights{changed: make(chan struct{})}
 	r := startPass(t, e.Endpoint(), func(c *etcdapi.Config) { c.Guard = g })

@@ -104,7 +104,7 @@ func forget(m protoreflect.Message) {
 
 // Every forwarded call has the same result as at etcd: answers field by field, and errors by code,
 // text and details.
-func TestPassedOnIsEtcd(t *testing.T) {
+func TestForwardedCallsEqualEtcds(t *testing.T) {
 	direct, behind := etcdtest.StartProcess(t), etcdtest.StartProcess(t)
 	conns := []*grpc.ClientConn{dialPlain(t, direct.Endpoint()), startPass(t, behind.Endpoint()).conn}
 	tokens := make([]map[string]string, len(conns))
@@ -407,7 +407,7 @@ func TestKeepAliveThatIsNotRead(t *testing.T) {
 
 // When a client that waits for a lock or an election disconnects, its wait at etcd ends, too: the
 // queue of waiters is kept only by etcd.
-func TestWaitersGoAway(t *testing.T) {
+func TestWaitsEndWithTheirClient(t *testing.T) {
 	s := etcdtest.StartProcess(t) // the embedded etcd does not remove its locks
 	rig := startPass(t, s.Endpoint())
 	lease := etcdserverpb.NewLeaseClient(rig.conn)

@@ -299,7 +299,7 @@ func FuzzDeadlyTransactions(f *testing.F) {
 }
 
 // The scan of the largest transactions is linear in their size, whatever they contain.
-func TestLargeTransactionsAreLookedAtCheaply(t *testing.T) {
+func TestScansOfLargeTransactionsAreLinear(t *testing.T) {
 	many := bytes.Repeat([]byte{0x12, 0}, 1<<20) // empty operations
 	parts := append(protowire.AppendVarint([]byte{0x12}, 2<<20), bytes.Repeat([]byte{0x12, 2, 0x28, 1}, 1<<19)...)
 	for name, b := range map[string][]byte{
@@ -326,7 +326,7 @@ func TestLargeTransactionsAreLookedAtCheaply(t *testing.T) {
 
 // The scan stops at an operation in several parts: a scan of 1 MiB of empty operations within it
 // would cost more than receiving them.
-func TestNothingIsLookedAtAfterASplitOperation(t *testing.T) {
+func TestAScanStopsAtASplitOperation(t *testing.T) {
 	broken := []byte{0x12, 0x7f} // the length is beyond the end
 	if b := nest(3, nil, broken); etcdapi.IsSplit(b) || !etcdapi.IsMalformed(b) {
 		t.Error("the malformed part was not found without a split operation")
@@ -397,7 +397,7 @@ func TestNestedTransactions(t *testing.T) {
 
 // The reason for the refusals: such a transaction crashes etcd, and again at each restart. If this
 // test fails, etcd refuses the transactions itself.
-func TestDeadlyTransactionsAreDeadly(t *testing.T) {
+func TestDeadlyTransactionsCrashEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts many etcds")
 	}

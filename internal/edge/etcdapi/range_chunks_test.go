@@ -75,7 +75,7 @@ func eventuallyHeld(tb testing.TB, s *chunks, want int64) {
 }
 
 // For all ranges, positions and orders, a shared answer has the same bytes as a separate encoding.
-func TestChunksAreTheirItems(t *testing.T) {
+func TestChunksHaveTheBytesOfTheirItems(t *testing.T) {
 	rng := testseed.Rand(t)
 	s := newChunks(budget.New(1 << 40))
 	s.least, s.usual, s.most = 2000, 4000, 16000
@@ -187,7 +187,7 @@ func TestAHerdSharesItsBytes(t *testing.T) {
 }
 
 // Answers whose buffers gRPC never returns do not count forever.
-func TestForgottenAnswersAreNoticed(t *testing.T) {
+func TestUnreturnedAnswersAreReleased(t *testing.T) {
 	s := newChunks(budget.New(1 << 40))
 	func() {
 		var state []*kv.KeyValue

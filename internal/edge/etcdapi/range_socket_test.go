@@ -268,7 +268,7 @@ func TestUnreadListsAreBounded(t *testing.T) {
 }
 
 // Clients that do not read the lists forwarded from etcd do not occupy the slots for such lists.
-func TestUnreadDetoursLeaveRoom(t *testing.T) {
+func TestUnreadForwardedListsLeaveRoom(t *testing.T) {
 	e := etcdtest.Start(t)
 	put := func(value string) (revision int64) {
 		t.Helper()

@@ -288,7 +288,7 @@ func TestRangeWithoutEtcd(t *testing.T) {
 }
 
 // Requests that this node cannot answer are forwarded to etcd.
-func TestRangeElsewhere(t *testing.T) {
+func TestForwardedRanges(t *testing.T) {
 	inBubble(t, nil, func(b *bubble) {
 		b.byEtcd(&etcdserverpb.RangeRequest{Key: []byte("b"), RangeEnd: []byte("a")})
 		b.byEtcd(&etcdserverpb.RangeRequest{Key: []byte("b"), RangeEnd: []byte("b")})
@@ -378,7 +378,7 @@ func TestRangeIsGuarded(t *testing.T) {
 
 // While a shard is unavailable, only a few lists at a time are forwarded to etcd, and they do not
 // delay gets.
-func TestListsDoNotAllFallOnEtcd(t *testing.T) {
+func TestListsForwardedToEtcdAreBounded(t *testing.T) {
 	inBubble(t, nil, func(b *bubble) {
 		b.hold = make(chan struct{})
 		b.node.Gate(2).Limit(b.h.Now())

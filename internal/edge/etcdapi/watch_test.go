@@ -950,7 +950,7 @@ func TestWatchAnswersThatAreNotRead(t *testing.T) {
 
 // The answer to a progress request is not below any revision sent on the stream. Otherwise clientv3
 // would resume a watch in the past, and deliver events twice.
-func TestWatchProgressIsNotBelowWhatWasSent(t *testing.T) {
+func TestWatchProgressIsNotBelowSentRevisions(t *testing.T) {
 	r := startWatches(t, rigOptions{})
 	s := r.watch()
 	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a")}) // shard 1: busy
@@ -987,7 +987,7 @@ func TestWatchProgressIsNotBelowWhatWasSent(t *testing.T) {
 }
 
 // Watches of one range that start before the window share the parts read of etcd's log.
-func TestCatchUpsShareWhatTheyRead(t *testing.T) {
+func TestCatchUpsShareTheirReads(t *testing.T) {
 	b := budget.New(1 << 20)
 	r := startWatches(t, rigOptions{
 		cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 },

@@ -121,7 +121,7 @@ func (l *failing) History(ctx context.Context, r etcd.HistoryRequest) (etcd.LogP
 
 // For a watch that catches up, etcd counts as unavailable from its first failed read until a read succeeds. Other
 // waits of the watch do not count.
-func TestHowLongEtcdIsAwayForACatchUp(t *testing.T) {
+func TestUnavailabilityOfEtcdForACatchUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := &kv.UnavailableError{Why: kv.EtcdUnavailable, Detail: "no endpoint answers"}
 		log := &failing{script: script{first: 5, n: 10}, err: errors.New("it is not there")}
@@ -178,7 +178,7 @@ func TestHowLongEtcdIsAwayForACatchUp(t *testing.T) {
 
 // A part of the log that no watch reads is kept for watches that resume. etcd reads its log again only after a
 // minute, or if another part has needed the bytes.
-func TestSparePartsOfTheLog(t *testing.T) {
+func TestUnreadPartsOfTheLogAreKept(t *testing.T) {
 	for name, c := range map[string]struct {
 		free  int  // bytes of the budget for parts, beside those that are reserved for one
 		other bool // another range is read in between
@@ -259,7 +259,7 @@ func (l script) History(_ context.Context, r etcd.HistoryRequest) (h etcd.LogPag
 
 // For each part of the log, etcd reads its whole log from the part's first revision on. So a part keeps
 // the whole result if the budget allows it, and otherwise as much as fits into its reserved bytes.
-func TestPartsOfTheLogKeepWhatFits(t *testing.T) {
+func TestPartsOfTheLogAreBounded(t *testing.T) {
 	const first, revisions = 5, 1000
 	for name, free := range map[string]bool{"free": true, "taken": false} {
 		b := budget.New(64 << 20)

@@ -10,7 +10,7 @@ import (
 
 // Watches are ended at the configured rate, or faster if half of the remaining time requires it.
 // When the time is over, the remaining watches are returned.
-func TestTheTimeThatAFarewellTakes(t *testing.T) {
+func TestWatchesEndAtTheConfiguredRate(t *testing.T) {
 	for name, c := range map[string]struct {
 		deadline, want time.Duration
 		told           int
@@ -57,7 +57,7 @@ func TestTheTimeThatAFarewellTakes(t *testing.T) {
 }
 
 // All watches of a client are ended before those of the next client.
-func TestFarewellsGoClientByClient(t *testing.T) {
+func TestWatchesEndClientByClient(t *testing.T) {
 	var all []Farewell
 	for i := range 60 {
 		all = append(all, Farewell{Client: &net.TCPAddr{Port: i % 3}})

@@ -44,7 +44,7 @@ func feedIn(p []byte, next func() int) state {
 
 // A request is open from its header until its first message is complete, and again during each
 // further message.
-func TestWhatIsOpen(t *testing.T) {
+func TestOpenRequests(t *testing.T) {
 	t.Parallel()
 	type step func(*http2.Framer) error
 	headers := func(id uint32, end bool) step {

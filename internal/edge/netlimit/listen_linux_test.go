@@ -13,7 +13,7 @@ import (
 
 // Clients that connect at the same time, and send later, do not displace each other: all are
 // admitted, although there are more of them than the limit of pending connections.
-func TestClientsThatConnectAtTheSameTimeGetIn(t *testing.T) {
+func TestClientsThatConnectAtTheSameTimeAreAdmitted(t *testing.T) {
 	for {
 		began := time.Now()
 		dropped := burst(t, 200, netlimit.Config{Port: "client", Max: 1000, MaxPending: 20, Logger: slog.New(slog.DiscardHandler)})

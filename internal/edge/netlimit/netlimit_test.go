@@ -227,7 +227,7 @@ func TestOneAddressDoesNotTakeAll(t *testing.T) {
 
 // Idle connections do not exclude new ones from a port for short connections: the oldest connection
 // is closed.
-func TestHeldConnectionsKeepNoProbeOut(t *testing.T) {
+func TestHeldConnectionsExcludeNoProbe(t *testing.T) {
 	p := listen(t, netlimit.Config{Port: "http", Max: 2, MaxPending: 2, Evict: true})
 	settle := func() (client net.Conn) {
 		client, server := p.dial()

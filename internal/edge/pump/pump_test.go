@@ -304,7 +304,7 @@ func TestATaskThatIsWokenAsAVisitEnds(t *testing.T) {
 }
 
 // A task that has more to do runs again, after the other tasks.
-func TestAgain(t *testing.T) {
+func TestATaskWithMoreWorkRunsAgain(t *testing.T) {
 	var pumps pump.Pumps
 	s := open(&pumps, nil, nil)
 	c := newCounter(s)

@@ -155,7 +155,7 @@ func TestRefusedCallsWait(t *testing.T) {
 
 // A caller without any right to a call, or with a forged token, is refused before its request is decoded
 // (the request of this test cannot be decoded). The refusal is counted and recorded once.
-func TestRequestsOfStrangersAreNotDecoded(t *testing.T) {
+func TestRequestsWithoutRightsAreNotDecoded(t *testing.T) {
 	if os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" {
 		t.Skip("grpc-go's server decodes a request before it checks the rights")
 	}
@@ -294,7 +294,7 @@ func TestThePolicyAdmitsCalls(t *testing.T) {
 
 // Calls and watches of a caller count until they end. Canceled watches, and the watches of an ended
 // stream, no longer count.
-func TestWhatHasEndedIsNotCounted(t *testing.T) {
+func TestEndedCallsAreNotCounted(t *testing.T) {
 	p := police(t, readers)
 	some := func(id int64) *pb.CreateWatch {
 		return &pb.CreateWatch{WatchId: id, Key: []byte("a"), RangeEnd: []byte("b"), Start: &pb.CreateWatch_StartRevision{StartRevision: first}}

@@ -43,7 +43,7 @@ func (r *running) endOf(l *pb.ListRequest) *pb.ListResponse {
 }
 
 // An answer reports its maximum age: the age of the shard with the oldest data, on any node.
-func TestAnswersTellTheirAge(t *testing.T) {
+func TestAnswersReportTheirAge(t *testing.T) {
 	h := cachetest.New()
 	here, there := pair(t, h)
 	for id, age := range map[shard.ID]time.Duration{1: time.Hour, 2: 0} {

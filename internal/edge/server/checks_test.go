@@ -63,7 +63,7 @@ func (g *clouded) Changed() <-chan struct{} {
 
 // Watches continue while the node cannot check their callers' rights, and end when it finds that
 // these rights are gone.
-func TestWatchesSurviveAnEtcdThatCannotTellTheirRights(t *testing.T) {
+func TestWatchesSurviveWhileEtcdCannotCheckTheirRights(t *testing.T) {
 	g := &clouded{warden: newWarden()}
 	g.grant(map[string]string{"ann": "a"})
 	r := start(t, cachetest.New(), options{server: func(c *server.Config) { c.Guard = g }})

@@ -205,7 +205,7 @@ func TestCallsEndBeforeTheServer(t *testing.T) {
 
 // An etcd client may have one address for several nodes, such as a Kubernetes Service. When a node drains, the
 // client leaves its connection, which would lead back to that node, and resumes on another node.
-func TestADrainingNodeSendsClientsOffTheirConnections(t *testing.T) {
+func TestADrainingNodeEndsTheConnectionsOfClients(t *testing.T) {
 	if os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" {
 		t.Skip("grpc-go's server sends no GOAWAY while it accepts connections")
 	}
@@ -283,7 +283,7 @@ func TestADrainingNodeSendsClientsOffTheirConnections(t *testing.T) {
 
 // A node that an operator drains ends its clients' watches one after the other, in both APIs, and
 // stops when the drain is undone. Clients that connect are served.
-func TestClientsAreSentOn(t *testing.T) {
+func TestADrainedNodeEndsItsWatchesInTurn(t *testing.T) {
 	r := startBoth(t)
 	r.server.SetPace(1) // each watch waits for a second
 	const clients = 20

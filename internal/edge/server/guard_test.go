@@ -282,7 +282,7 @@ func TestRightIsLostWhileAWatchOpens(t *testing.T) {
 	}
 }
 
-func TestNodesShareWhatTheyKnowOfTokens(t *testing.T) {
+func TestNodesShareTheirKnowledgeOfTokens(t *testing.T) {
 	r, g := guarded(t)
 	peer := peerv1.NewPeerServiceClient(dial(t, r.peers))
 	id := sha256.Sum256([]byte("token"))

@@ -250,7 +250,7 @@ func pairOf(t *testing.T, h *cachetest.Script, tune func(*cache.Config)) (here, 
 // The serve modes work for one key, one shard, several shards, and shards at other nodes. Events in
 // the window are replayed, evicted events arrive as a delta, and the whole state is sent if the
 // deletions are unknown. Later events follow.
-func TestLadder(t *testing.T) {
+func TestServeModes(t *testing.T) {
 	const replay, delta, resync = pb.SyncKind_SYNC_KIND_UNSPECIFIED, pb.SyncKind_SYNC_KIND_DELTA, pb.SyncKind_SYNC_KIND_RESYNC
 	for _, x := range []struct {
 		name  string
@@ -386,7 +386,7 @@ func TestLineageEndsWhileWatching(t *testing.T) {
 
 // A reader that is slower than the window is not cut off. It gets the missed changes in one delta,
 // and its copy is right at all times.
-func TestSlowReaderFallsOntoDeltas(t *testing.T) {
+func TestSlowReaderGetsDeltas(t *testing.T) {
 	rng := testseed.Rand(t)
 	h := cachetest.New()
 	here, _ := pairOf(t, h, func(c *cache.Config) { c.WindowBytes = 16 << 10 })
@@ -407,7 +407,7 @@ func TestSlowReaderFallsOntoDeltas(t *testing.T) {
 
 // A client that loses its node in the middle of a unit gets the unit again from another node,
 // starting from its position before the unit.
-func TestUnitBeginsAgainElsewhere(t *testing.T) {
+func TestUnitBeginsAgainOnAnotherNode(t *testing.T) {
 	rng := testseed.Rand(t)
 	h := cachetest.New()
 	here, there := pairOf(t, h, short)
@@ -434,7 +434,7 @@ func TestUnitBeginsAgainElsewhere(t *testing.T) {
 
 // For random histories, ranges, windows, readers and nodes, a client's copy always equals the state
 // at its position.
-func TestLadderModel(t *testing.T) {
+func TestServeModesAgainstModel(t *testing.T) {
 	rng := testseed.Rand(t)
 	h := cachetest.New()
 	here, there := pairOf(t, h, func(c *cache.Config) { c.WindowBytes = 2 << 10; c.TombstoneBytes = 8 << 10 })

@@ -190,7 +190,7 @@ func TestMessagesOfAWrite(t *testing.T) {
 // A follower always has all events up to the revision that it reports, even if several shards are
 // written concurrently, streams begin and end, and followers get deltas because the windows are
 // short.
-func TestFollowersHaveWhatTheySay(t *testing.T) {
+func TestFollowersHaveTheRevisionThatTheyReport(t *testing.T) {
 	const n = 4
 	rnd := testseed.Rand(t)
 	h := cachetest.New()

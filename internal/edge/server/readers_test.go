@@ -139,7 +139,7 @@ func soon(t *testing.T, from <-chan *pb.WatchResponse) *pb.WatchResponse {
 // Watches that share a reader fall behind the window together. Watches that understand units get
 // the missed changes, and other watches end at their position. A watch that is created then gets a
 // new reader with a window.
-func TestWatchesThatShareAReaderFallTogether(t *testing.T) {
+func TestWatchesThatShareAReaderFallBehindTogether(t *testing.T) {
 	r := start(t, cachetest.New(), options{
 		shards: cachetest.Map(1, nil, "here"), cache: func(c *cache.Config) { c.WindowBytes = 2 << 10 },
 	})

@@ -116,7 +116,7 @@ func TestUnitsThatAreNotRead(t *testing.T) {
 
 // The number of units in flight is bounded. Other watches wait for a slot, both those that request
 // the state and those that fell behind.
-func TestUnitsWaitForAPlace(t *testing.T) {
+func TestUnitsWaitForASlot(t *testing.T) {
 	h := full(100)
 	r := start(t, h, options{server: func(c *server.Config) { c.MaxResyncs = 1 }})
 	r.serving()

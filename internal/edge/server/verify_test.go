@@ -45,7 +45,7 @@ func (i inspector) Verify(ctx context.Context, ids []shard.ID, _ bool, tell func
 }
 
 // Callers that may not read a key are told that more keys differ, but not which.
-func TestVerifyNamesKeysToThoseWhoMayReadThem(t *testing.T) {
+func TestVerifyNamesKeysOnlyToPermittedReaders(t *testing.T) {
 	g := newWarden()
 	r := start(t, cachetest.New(), options{server: func(c *server.Config) { c.Guard, c.Verifier = g, inspector{} }})
 	client := pb.NewAdminServiceClient(r.conn)

@@ -137,7 +137,7 @@ func TestListWatchers(t *testing.T) {
 }
 
 // While etcd's authentication is on, callers see only the watches of ranges that they may read.
-func TestListWatchersAsSomebody(t *testing.T) {
+func TestListWatchersAsAUser(t *testing.T) {
 	r, g := guarded(t)
 	g.grant(map[string]string{"ann": "a", "bob": "b", "eve": "e", "root": ""})
 	for id, user := range map[int64]string{1: "ann", 2: "bob"} {

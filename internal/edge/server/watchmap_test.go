@@ -63,7 +63,7 @@ func member(i int, state pb.MemberState) *pb.Member {
 
 // When a member flaps or a shard moves, clients are sent only the change, not the whole map and all
 // members.
-func TestClientsAreSentWhatHasChanged(t *testing.T) {
+func TestClientsAreSentOnlyTheChanges(t *testing.T) {
 	var cuts []string
 	for i := 1; i < 1000; i++ {
 		cuts = append(cuts, fmt.Sprintf("%04d", i))

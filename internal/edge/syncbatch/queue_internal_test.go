@@ -82,7 +82,7 @@ func TestBatchesThatAreShared(t *testing.T) {
 
 // A batch that no watch reads loses its slot. It is dropped after a while, or earlier if too many
 // batches are kept. A batch that is being loaded or built keeps its slot.
-func TestWhichBatchesStall(t *testing.T) {
+func TestStalledBatches(t *testing.T) {
 	now := time.Now()
 	p := UsualPatience()
 	newUnit := func(q *Queue, idle time.Duration) *Batch {

@@ -193,7 +193,7 @@ func TestSeesASwappedVolume(t *testing.T) {
 
 // A loaded file may name another file, as a policy names the keys of tokens. From then on,
 // that file is watched, too.
-func TestFollowsWhatIsNamed(t *testing.T) {
+func TestFollowsNamedFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		o := &one{file: filepath.Join(dir, "first")}

@@ -252,7 +252,7 @@ func TestReload(t *testing.T) {
 	expect("the old CA gone", old, after, "")
 }
 
-func TestWhatIsBadIsNotTaken(t *testing.T) {
+func TestInvalidCertificatesAreRejected(t *testing.T) {
 	ca := certtest.NewCA(t, "ca")
 	now := time.Now()
 	for name, c := range map[string]struct {

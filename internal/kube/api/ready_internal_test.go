@@ -12,7 +12,7 @@ import (
 )
 
 // A node that is not ready reports why a resource cannot be loaded, in one line.
-func TestNotReadySaysWhy(t *testing.T) {
+func TestNotReadyReportsTheReason(t *testing.T) {
 	r := source.Resource{Version: "v1", Name: "things"}
 	upstream := source.Defaults()
 	upstream.Servers, upstream.HTTP = []string{gone(), gone()}, &http.Client{}

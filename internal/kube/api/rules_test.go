@@ -444,7 +444,7 @@ func TestOneFeedForEachResourceAndEncoding(t *testing.T) {
 
 // Lists and initial events of a version that is not reached yet fail like an apiserver's. A reflector then knows
 // that it need not list from the beginning.
-func TestAVersionThatIsNotThereYet(t *testing.T) {
+func TestAVersionThatIsNotReachedYet(t *testing.T) {
 	x := newFanned(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

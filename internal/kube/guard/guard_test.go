@@ -464,7 +464,7 @@ func TestAQuestionIsAskedOnceAtATime(t *testing.T) {
 	})
 }
 
-func TestAQuestionHasAllThatADecisionDependsOn(t *testing.T) {
+func TestAReviewContainsAllInputsOfTheDecision(t *testing.T) {
 	s := &apiservers{}
 	g := newGuard(t, s, nil)
 	id := &Identity{User: "u", UID: "i", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}

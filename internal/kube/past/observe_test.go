@@ -27,7 +27,7 @@ func of(key, value string, version kv.Revision) *kv.KeyValue { return old(key, v
 
 // A node that gets a window or a difference from another node keeps the former versions of the objects. Without
 // them, a watch below its window would have to list.
-func TestFormerVersionsAreKnownOfWhatAnotherNodeSends(t *testing.T) {
+func TestFormerVersionsOfObjectsFromAnotherNodeAreKept(t *testing.T) {
 	cfg := cache.Defaults()
 	cfg.Source = state{of("a", "a-5", 5), of("b", "b-6", 6), of("c", "c-7", 7)}
 	p, c := New(1<<20), cache.New(cfg)

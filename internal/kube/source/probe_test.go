@@ -68,7 +68,7 @@ func sendBookmark(w io.Writer, version int64) {
 
 // Failed probes do not end the main watch, which delivers events meanwhile. The apiserver is overloaded: it does
 // not answer the list of the first probe, refuses the next two probes, and closes the watch of the fourth.
-func TestAWatchGoesOnWhileProbesFail(t *testing.T) {
+func TestAWatchContinuesWhileProbesFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const last = 1 << 20
 		watches, lists, version := 0, 0, 9

@@ -195,7 +195,7 @@ func TestAnotherApiserverIsAskedFirst(t *testing.T) {
 	}
 }
 
-func TestALeapTellsWhatWasHeld(t *testing.T) {
+func TestALeapReportsTheHeldObjects(t *testing.T) {
 	a := serve(t, map[string]func(http.ResponseWriter, *http.Request){
 		stream: sends(200, true, event("ADDED", item("a", 5)), event("ADDED", item("c", 15)), event("ADDED", item("d", 16)), bookmark(20, true)),
 	})
@@ -396,7 +396,7 @@ func TestTheNewestFailureIsKnown(t *testing.T) {
 }
 
 // A 403 counts as a refusal only if the apiserver is ready. A 404 does not count.
-func TestWhatARefusalIs(t *testing.T) {
+func TestRefusalsNeedAReadyApiserver(t *testing.T) {
 	for _, c := range []struct {
 		code, ready int
 		refused     bool

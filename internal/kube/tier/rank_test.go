@@ -17,7 +17,7 @@ func pods(i int) source.Resource {
 
 // All nodes compute the same order. The death of a node moves only its resources, and each node owns its share of
 // the resources.
-func TestTheDeathOfANodeMovesItsResourcesAlone(t *testing.T) {
+func TestTheDeathOfANodeMovesOnlyItsResources(t *testing.T) {
 	nodes := []shard.NodeID{"a", "b", "c"}
 	owned := map[shard.NodeID]int{}
 	moved := 0

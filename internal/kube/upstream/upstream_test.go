@@ -141,7 +141,7 @@ func TestAnotherApiserverGetsTheRequest(t *testing.T) {
 
 // The status shows whether a failed request may have reached an apiserver: after 429, a client repeats its
 // request.
-func TestAFailureSaysWhetherTheRequestWasSent(t *testing.T) {
+func TestAFailureReportsWhetherTheRequestWasSent(t *testing.T) {
 	dies := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	for _, c := range []struct {
 		method  string

@@ -191,7 +191,7 @@ func TestPrintReadsBack(t *testing.T) {
 }
 
 // Each flag changes a field of Config.
-func TestEveryFlagTurnsSomething(t *testing.T) {
+func TestEveryFlagChangesAField(t *testing.T) {
 	values := map[string]string{"string": "x", "int": "9", "size": "9MiB", "duration": "9s", "level": "debug", "stringSlice": "x", "ports": "http"}
 	c := config.Defaults()
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)

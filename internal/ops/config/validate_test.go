@@ -315,7 +315,7 @@ func TestAdvertised(t *testing.T) {
 	}
 }
 
-func TestClientsAreToldAnotherName(t *testing.T) {
+func TestClientsGetTheAdvertisedName(t *testing.T) {
 	cfg := valid(t)
 	cfg.Advertise, cfg.AdvertiseClients = "10.1.2.3", "node-0.example"
 	forbidden := func() ([]netip.Addr, error) { return nil, syscall.EAFNOSUPPORT } // without AF_NETLINK

@@ -14,7 +14,7 @@ func hop(shard uint64) revtrace.Hop {
 	return revtrace.Hop{Shard: shard, Source: "etcd", Received: now.Add(-time.Millisecond), Applied: now}
 }
 
-func TestTheWayOfARevision(t *testing.T) {
+func TestTraceOfARevision(t *testing.T) {
 	var tr revtrace.Trace
 	turn := tr.Turn()
 	tr.Applied(1, 7, hop(1))
@@ -121,7 +121,7 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-func TestNoTrail(t *testing.T) {
+func TestNilTrace(t *testing.T) {
 	var tr *revtrace.Trace
 	turn := tr.Turn()
 	tr.Applied(1, 1, hop(1))
@@ -136,7 +136,7 @@ func TestNoTrail(t *testing.T) {
 	}
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentTraces(t *testing.T) {
 	var tr revtrace.Trace
 	const revisions, pumps = 3 * revtrace.Slots, 4
 	var all sync.WaitGroup
@@ -179,7 +179,7 @@ func TestNoAllocations(t *testing.T) {
 }
 
 // The cost of a trace for each batch, turn and additional watch in a turn.
-func BenchmarkTrail(b *testing.B) {
+func BenchmarkTrace(b *testing.B) {
 	b.Run("applied", func(b *testing.B) {
 		var tr revtrace.Trace
 		h, r := hop(1), kv.Revision(0)

@@ -203,7 +203,7 @@ func views(t *testing.T, r io.Reader) func(ok func(*View) bool) *View {
 	}
 }
 
-func TestThePageBringsAllItNeeds(t *testing.T) {
+func TestThePageIsSelfContained(t *testing.T) {
 	url := served(t, newWorld(4), true)
 	resp := get(t, url+"/")
 	body, err := io.ReadAll(resp.Body)
@@ -247,7 +247,7 @@ func TestThePageBringsAllItNeeds(t *testing.T) {
 	}
 }
 
-func TestTheStreamTellsWhatHappens(t *testing.T) {
+func TestTheStreamReportsChanges(t *testing.T) {
 	w := newWorld(4)
 	url := served(t, w, true)
 	resp := get(t, url+"/status/stream")
@@ -294,7 +294,7 @@ func TestTheStreamIsCompressed(t *testing.T) {
 }
 
 // Keys are shown only if the page may show them: a viewer need not have the right to read keys.
-func TestKeysAreShownToThoseWhoMaySeeThem(t *testing.T) {
+func TestKeysAreShownOnlyIfPermitted(t *testing.T) {
 	for _, keys := range []bool{true, false} {
 		body, err := io.ReadAll(get(t, served(t, newWorld(4), keys)+"/status.json").Body)
 		if err != nil {
@@ -306,7 +306,7 @@ func TestKeysAreShownToThoseWhoMaySeeThem(t *testing.T) {
 	}
 }
 
-func TestNobodyIsAskedWhileNobodyLooks(t *testing.T) {
+func TestNoNodeIsAskedWithoutViewers(t *testing.T) {
 	w := newWorld(4)
 	p := New(Config{Cluster: w, Self: "a"})
 	p.observe(t.Context())

@@ -156,7 +156,7 @@ func TestNoSpansAllocateNothing(t *testing.T) {
 	}
 }
 
-func TestWhereToPush(t *testing.T) {
+func TestEndpointsOfThePush(t *testing.T) {
 	const url = "http://collector:4317"
 	for name, c := range map[string]struct {
 		endpoint string

@@ -164,7 +164,7 @@ func TestHealthAndReadiness(t *testing.T) {
 	}
 }
 
-func TestPprofOnlyWhenAskedFor(t *testing.T) {
+func TestPprofIsOffByDefault(t *testing.T) {
 	if status, _ := ask(t, newTelemetry(t, nil).Handler(nil, nil), "/debug/pprof/", ""); status != 404 {
 		t.Errorf("off: %d", status)
 	}

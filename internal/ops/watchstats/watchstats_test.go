@@ -72,7 +72,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-func TestRungsHaveNames(t *testing.T) {
+func TestServeModesHaveNames(t *testing.T) {
 	seen := map[string]bool{"none": true}
 	for _, r := range watchstats.Modes() {
 		if seen[r.String()] {

@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-func TestRightWatchersPass(t *testing.T) {
+func TestCorrectWatchersPass(t *testing.T) {
 	rng := testseed.Rand(t)
 	for range 200 {
 		m := newModel(rng)

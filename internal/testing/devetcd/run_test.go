@@ -113,7 +113,7 @@ func TestRunNamesATakenPort(t *testing.T) {
 	}
 }
 
-func TestRunNamesADirectoryThatWillNotDo(t *testing.T) {
+func TestRunNamesAnUnusableDirectory(t *testing.T) {
 	var log bytes.Buffer
 	err := devetcd.Run(t.Context(), devetcd.Config{Dir: "/dev/null/x", ClientAddr: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err == nil || !strings.Contains(err.Error(), "/dev/null/x") {

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestNodesLiveDieAndComeBack(t *testing.T) {
+func TestNodesStartDieAndRestart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and starts three nodes")
 	}

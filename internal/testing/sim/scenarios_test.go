@@ -196,7 +196,7 @@ func TestARollingRestartWithoutEtcdStopsBeforeTheLastCopies(t *testing.T) {
 	})
 }
 
-func TestANodeThatSlept(t *testing.T) {
+func TestAPausedNodeResumes(t *testing.T) {
 	run(t, sim.Config{}, func(t *testing.T, c *sim.Cluster) {
 		several(c)
 		owner := c.Owner("/d1/k1")
@@ -292,7 +292,7 @@ func TestTheRaftLeaderDies(t *testing.T) {
 	})
 }
 
-func TestQuorumLostAndWatchesGoOn(t *testing.T) {
+func TestWatchesContinueWithoutAQuorum(t *testing.T) {
 	run(t, sim.Config{}, func(t *testing.T, c *sim.Cluster) {
 		several(c)
 		dead := c.Names()[:2]

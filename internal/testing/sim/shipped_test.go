@@ -95,7 +95,7 @@ func TestWatchesContinueWhileTheMapOfEightNodesChanges(t *testing.T) {
 }
 
 // The node that receives an order carries it out, voter or not, even if the map has just changed.
-func TestAnOrderSentToANodeThatDoesNotVote(t *testing.T) {
+func TestAChangeRequestedFromANodeThatDoesNotVote(t *testing.T) {
 	run(t, shipped(1), func(t *testing.T, c *sim.Cluster) {
 		several(c)
 		for i, name := range nonVoters(t, c) {

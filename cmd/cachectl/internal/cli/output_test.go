@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
-func TestProgressIsToldOfLongWork(t *testing.T) {
+func TestProgressIsReportedAtIntervals(t *testing.T) {
 	var out strings.Builder
 	p := NewProgress(&out)
 	start := p.told
@@ -21,7 +21,7 @@ func TestProgressIsToldOfLongWork(t *testing.T) {
 	}
 }
 
-func TestFiguresForPeople(t *testing.T) {
+func TestHumanReadableFigures(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{BytesOf(0), "0 B"},
 		{BytesOf(1023), "1023 B"},

@@ -6,7 +6,7 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 )
 
-func TestHowMuchIsLoaded(t *testing.T) {
+func TestLoadedPercentage(t *testing.T) {
 	for name, c := range map[string]struct {
 		loading cli.ReplicaJSON
 		others  []cli.ReplicaJSON

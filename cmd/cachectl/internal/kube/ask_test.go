@@ -52,7 +52,7 @@ func TestBoundOfNodes(t *testing.T) {
 	}
 }
 
-func TestAsksAllAtTheSameTime(t *testing.T) {
+func TestNodesAreAskedConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		answer := make(chan struct{})

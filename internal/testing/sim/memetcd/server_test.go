@@ -247,7 +247,7 @@ func TestProgressNotify(t *testing.T) {
 }
 
 // A host that falls silent is detected by keepalive alone: 10 s until the ping, 3 s for its answer.
-func TestSilenceIsFoundOutByKeepalive(t *testing.T) {
+func TestKeepaliveDetectsSilence(t *testing.T) {
 	inBubble(t, func(w world) {
 		st := w.watch(&pb.WatchCreateRequest{Key: []byte("k")})
 		start := time.Now()
