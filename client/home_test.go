@@ -153,9 +153,9 @@ func TestWatchesDoNotReturnToAnUnavailableHome(t *testing.T) {
 			n.Drain()
 			eventually(r.t, "the client has learned of the drain", func() bool { return c.Draining(n.Name) })
 		},
-		"is away":    func(_ *homeRig, n *clienttest.Node, _ *client.Client) { n.Kill() },
-		"is silent":  func(_ *homeRig, n *clienttest.Node, _ *client.Client) { n.Stall() },
-		"is in vain": func(_ *homeRig, n *clienttest.Node, c *client.Client) { c.Penalise(n.Addr(), time.Hour) },
+		"is killed":     func(_ *homeRig, n *clienttest.Node, _ *client.Client) { n.Kill() },
+		"is silent":     func(_ *homeRig, n *clienttest.Node, _ *client.Client) { n.Stall() },
+		"has a penalty": func(_ *homeRig, n *clienttest.Node, c *client.Client) { c.Penalise(n.Addr(), time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newHomeRig(t)

@@ -63,8 +63,8 @@ type peer struct {
 
 	lineage  uint64 // lineage of the node
 	position int64  // the client's position after all sent messages
-	// ladder is the best possible catch-up: -1 from the window, 0 by a delta, 1 by a resync only.
-	ladder int
+	// catchUp is the best possible catch-up: -1 from the window, 0 by a delta, 1 by a resync only.
+	catchUp int
 }
 
 func kvsOf(state map[string]int64, keys []string) []*pb.KeyValue {
@@ -94,9 +94,9 @@ func (n *peer) open(r *pb.CreateWatch) []*pb.WatchResponse {
 	switch {
 	case r.GetStateFirst():
 		out = append(out, n.whole(pb.SyncKind_SYNC_KIND_STATE)...)
-	case foreign, n.position < n.p.head(n.lineage) && n.ladder > 0:
+	case foreign, n.position < n.p.head(n.lineage) && n.catchUp > 0:
 		out = append(out, n.whole(pb.SyncKind_SYNC_KIND_RESYNC)...)
-	case n.position < n.p.head(n.lineage) && n.ladder == 0:
+	case n.position < n.p.head(n.lineage) && n.catchUp == 0:
 		out = append(out, n.delta(pb.SyncKind_SYNC_KIND_DELTA)...)
 	}
 	return out
@@ -330,10 +330,10 @@ func (m *model) receive(faults bool) {
 		if faults && m.rng.IntN(5) == 0 { // a node that has not learned of the restore
 			lineage = 1 + m.rng.Uint64N(lineage)
 		}
-		m.node = &peer{p: &m.p, rng: m.rng, lineage: lineage, ladder: m.rng.IntN(3) - 1, conflate: m.a.conflate > 0}
+		m.node = &peer{p: &m.p, rng: m.rng, lineage: lineage, catchUp: m.rng.IntN(3) - 1, conflate: m.a.conflate > 0}
 		r := m.a.begin()
 		m.sent = m.node.open(r)
-		m.say("open %v at lineage %d ladder %d", r, lineage, m.node.ladder)
+		m.say("open %v at lineage %d catch-up %d", r, lineage, m.node.catchUp)
 	}
 	if len(m.sent) == 0 {
 		m.sent = m.node.more()

@@ -56,7 +56,7 @@ func TestAdviceAboutTLS(t *testing.T) {
 		args []string
 		want string
 	}{
-		"TLS where there is none":            {[]string{"--endpoints", listen(t, nil), "--cacert", files.CA}, "The nodes do not speak TLS"},
+		"TLS to nodes without TLS":           {[]string{"--endpoints", listen(t, nil), "--cacert", files.CA}, "The nodes do not speak TLS"},
 		"a CA that is not the servers":       {[]string{"--endpoints", secure, "--cacert", files.CA}, "is not signed by a CA in --cacert"},
 		"no certificate where one is wanted": {[]string{"--endpoints", mutual, "--cacert", same.CA}, "require a certificate"},
 		"a certificate of another CA":        {[]string{"--endpoints", mutual, "--cacert", same.CA, "--cert", same.Cert, "--key", same.Key}, "certificate"},

@@ -218,7 +218,7 @@ func TestAbuse(t *testing.T) {
 	t.Run("probes that are kept open", v.probesKeptOpen)
 	t.Run("raft", v.raftPort)
 	t.Run("gossip", v.gossipPort)
-	t.Run("a handshake that does not go on", func(t *testing.T) {
+	t.Run("an unfinished handshake", func(t *testing.T) {
 		_ = halfOpen.SetReadDeadline(time.Now().Add(time.Minute))
 		if _, err := halfOpen.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 			t.Errorf("still open: %v", err)

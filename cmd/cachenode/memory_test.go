@@ -21,10 +21,10 @@ func TestMemoryIsLimitedToAPartOfTheCgroup(t *testing.T) {
 		want     int64
 		log      string
 	}{
-		"a limit":                {memlimit.Limit(whole), "", 9 << 30, "memory_goal_bytes=9663676416"},
-		"none":                   {func() (uint64, error) { return 0, memlimit.ErrNoLimit }, "", math.MaxInt64, "memory_goal_bytes=0"},
-		"no cgroups":             {func() (uint64, error) { return 0, memlimit.ErrCgroupsNotSupported }, "", math.MaxInt64, "memory_goal_bytes=0"},
-		"what the operator says": {memlimit.Limit(whole), "1GiB", math.MaxInt64, "memory_goal_bytes=0"}, // the runtime has read it already
+		"a limit":                   {memlimit.Limit(whole), "", 9 << 30, "memory_goal_bytes=9663676416"},
+		"none":                      {func() (uint64, error) { return 0, memlimit.ErrNoLimit }, "", math.MaxInt64, "memory_goal_bytes=0"},
+		"no cgroups":                {func() (uint64, error) { return 0, memlimit.ErrCgroupsNotSupported }, "", math.MaxInt64, "memory_goal_bytes=0"},
+		"the limit of the operator": {memlimit.Limit(whole), "1GiB", math.MaxInt64, "memory_goal_bytes=0"}, // the runtime has read it already
 	} {
 		t.Run(name, func(t *testing.T) {
 			debug.SetMemoryLimit(math.MaxInt64)

@@ -50,11 +50,11 @@ func TestDemandOfProcessors(t *testing.T) {
 	}{
 		{"not quiet for long enough", [][]float64{beats(quietBeats-1, quiet)}, false},
 		{"quiet", [][]float64{beats(quietBeats, quiet)}, true},
-		{"quiet with a busy beat", [][]float64{beats(quietBeats-1, quiet), {busy}, beats(quietBeats-1, quiet)}, false},
-		{"quiet with a beat between the bounds", [][]float64{beats(quietBeats-1, quiet), {some}, beats(quietBeats-1, quiet)}, false},
-		{"between the bounds after quiet beats", [][]float64{beats(quietBeats, quiet), beats(100, some)}, true},
+		{"quiet with a busy tick", [][]float64{beats(quietBeats-1, quiet), {busy}, beats(quietBeats-1, quiet)}, false},
+		{"quiet with a tick between the bounds", [][]float64{beats(quietBeats-1, quiet), {some}, beats(quietBeats-1, quiet)}, false},
+		{"between the bounds after quiet ticks", [][]float64{beats(quietBeats, quiet), beats(100, some)}, true},
 		{"between the bounds from the start", [][]float64{beats(100, some)}, false},
-		{"one busy beat after quiet ones", [][]float64{beats(100, quiet), {busy}}, false},
+		{"one busy tick after quiet ones", [][]float64{beats(100, quiet), {busy}}, false},
 		{"quiet again, and not for long enough", [][]float64{beats(100, quiet), {busy}, beats(quietBeats-1, quiet)}, false},
 		{"quiet again", [][]float64{beats(100, quiet), {busy}, beats(quietBeats, quiet)}, true},
 	} {

@@ -276,8 +276,8 @@ func TestTLSOnEveryPort(t *testing.T) {
 			}{
 				{"a client", someone, port == "client"},
 				{"a node", node, true},
-				{"somebody with a certificate of another CA", stranger, false},
-				{"somebody without a certificate", certtest.Leaf{}, false},
+				{"a client with a certificate of another CA", stranger, false},
+				{"a client without a certificate", certtest.Leaf{}, false},
 			} {
 				if err := admitted(at, who.leaf, c.ca); (err == nil) != who.may {
 					t.Errorf("%s port, %s: %v; may connect: %t", port, who.name, err, who.may)

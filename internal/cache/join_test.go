@@ -186,14 +186,14 @@ func TestFreshWithTheRevisionItself(t *testing.T) {
 		reached  kv.Revision
 		want     time.Duration // 0: unknown
 	}{
-		"one before":              {[]kv.Revision{11}, 10, 0},
-		"the revision":            {[]kv.Revision{11}, 11, time.Second},
-		"one before the second":   {[]kv.Revision{11, 13}, 12, time.Second},
-		"the second":              {[]kv.Revision{11, 13}, 13, 2 * time.Second},
-		"one before the newest":   {[]kv.Revision{11, 13, 15}, 14, time.Second},
-		"nothing but one more":    {[]kv.Revision{11}, 12, time.Second},
-		"later, and one before":   {[]kv.Revision{13, 11}, 10, 0},
-		"the later look, earlier": {[]kv.Revision{13, 11}, 12, 2 * time.Second},
+		"one before":            {[]kv.Revision{11}, 10, 0},
+		"the revision":          {[]kv.Revision{11}, 11, time.Second},
+		"one before the second": {[]kv.Revision{11, 13}, 12, time.Second},
+		"the second":            {[]kv.Revision{11, 13}, 13, 2 * time.Second},
+		"one before the newest": {[]kv.Revision{11, 13, 15}, 14, time.Second},
+		"one revision more":     {[]kv.Revision{11}, 12, time.Second},
+		"later, and one before": {[]kv.Revision{13, 11}, 10, 0},
+		"the later read first":  {[]kv.Revision{13, 11}, 12, 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var f freshness

@@ -28,7 +28,7 @@ func TestAssemblyBeginsAtItsRevision(t *testing.T) {
 		"below, the first and the next": {11, []*etcdserverpb.WatchResponse{response(11, false, 8, 9, 10, 11)}, "b10×1 b11×1", true, 11},
 		"progress below":                {10, []*etcdserverpb.WatchResponse{progress(9)}, "", true, 9},
 		"progress":                      {10, []*etcdserverpb.WatchResponse{progress(10)}, "p10", true, 10},
-		"progress behind the first":     {10, []*etcdserverpb.WatchResponse{response(10, false, 10), progress(10), progress(11)}, "b10×1p11", true, 11},
+		"progress after the first":      {10, []*etcdserverpb.WatchResponse{response(10, false, 10), progress(10), progress(11)}, "b10×1p11", true, 11},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAssembly(10)

@@ -326,12 +326,12 @@ func TestCheckRevisionAmongLaggards(t *testing.T) {
 		revision kv.Revision
 		want     string
 	}{
-		"compacted everywhere":     {&behind{now: 100, floor: 50, watches: []int64{50}}, 40, "40: compacted to 50"},
-		"the watch has not heard":  {&behind{now: 100, floor: 50, watches: []int64{0, 0, 50}}, 40, "40: compacted to 50"},
-		"the watch knows less":     {&behind{now: 100, floor: 50, watches: []int64{41, 50}}, 45, "45: compacted to 50"},
-		"the watch knows more":     {&behind{now: 100, floor: 50, watches: []int64{60}}, 40, "40: compacted to 60"},
-		"it comes to be meanwhile": {&behind{now: 100, watches: []int64{0}}, 101, "now 101"},
-		"never":                    {&behind{now: 100, floor: 50, watches: []int64{0}}, 40, "find etcd's compact revision: etcd is unavailable: etcd's members report different compact revisions"},
+		"compacted everywhere":    {&behind{now: 100, floor: 50, watches: []int64{50}}, 40, "40: compacted to 50"},
+		"the watch has not heard": {&behind{now: 100, floor: 50, watches: []int64{0, 0, 50}}, 40, "40: compacted to 50"},
+		"the watch knows less":    {&behind{now: 100, floor: 50, watches: []int64{41, 50}}, 45, "45: compacted to 50"},
+		"the watch knows more":    {&behind{now: 100, floor: 50, watches: []int64{60}}, 40, "40: compacted to 60"},
+		"it is reached meanwhile": {&behind{now: 100, watches: []int64{0}}, 101, "now 101"},
+		"never":                   {&behind{now: 100, floor: 50, watches: []int64{0}}, 40, "find etcd's compact revision: etcd is unavailable: etcd's members report different compact revisions"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := c.b.start(t)

@@ -273,11 +273,11 @@ func TestMemberThatSendsIsKept(t *testing.T) {
 		waits          time.Duration
 		leaves         bool
 	}{
-		"nothing comes":               {receives: late, news: late, leaves: true},
+		"nothing arrives":             {receives: late, news: late, leaves: true},
 		"the watch is not created":    {new: true, receives: short, news: short, leaves: true},
 		"answers without news":        {receives: short, news: late, wants: 300, waits: late, leaves: true},
-		"something new has come":      {receives: short, news: short, wants: 300, waits: late},
-		"nobody waits":                {receives: short, news: late, wants: 200, waits: late},
+		"something new has arrived":   {receives: short, news: short, wants: 300, waits: late},
+		"no consumer waits":           {receives: short, news: late, wants: 200, waits: late},
 		"the consumer waits a moment": {receives: short, news: late, wants: 300, waits: short},
 		"the consumer is busy":        {receives: 0, news: late, wants: 300, waits: late},
 	} {

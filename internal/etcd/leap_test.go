@@ -259,15 +259,15 @@ func TestLeapNoticesAnotherHistory(t *testing.T) {
 		"nothing, from the beginning":       {nil, 1, false},
 		"as it was":                         {[]*kv.KeyValue{a, b}, 4, false},
 		"before":                            {[]*kv.KeyValue{a, at("/b", 3, 3, 1)}, 3, false},
-		"one that is gone":                  {[]*kv.KeyValue{a, at("/aa", 3, 3, 1), at("/z", 3, 3, 1)}, 3, false},
+		"a deleted key":                     {[]*kv.KeyValue{a, at("/aa", 3, 3, 1), at("/z", 3, 3, 1)}, 3, false},
 		"held beyond etcd's revision":       {[]*kv.KeyValue{a}, 6, true},
 		"a higher mod revision":             {[]*kv.KeyValue{a, at("/b", 3, 5, 3)}, 5, true},
 		"another version":                   {[]*kv.KeyValue{a, at("/b", 3, 4, 1)}, 4, true},
 		"another creation":                  {[]*kv.KeyValue{a, at("/b", 2, 4, 2)}, 4, true},
 		"a change that was never seen":      {[]*kv.KeyValue{a, at("/b", 3, 3, 1)}, 4, true},
 		"a key that was never seen":         {[]*kv.KeyValue{b}, 4, true},
-		"a key behind all that is held":     {[]*kv.KeyValue{a, b}, 5, true},
-		"nothing held of what there was":    {nil, 2, true},
+		"a key after all held keys":         {[]*kv.KeyValue{a, b}, 5, true},
+		"none of the keys is held":          {nil, 2, true},
 		"another key with the same history": {[]*kv.KeyValue{at("/a1", 2, 2, 1), b}, 4, true},
 	} {
 		held := state{}

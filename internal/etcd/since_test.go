@@ -55,17 +55,17 @@ func TestFollowDeliversTheHistorySince(t *testing.T) {
 		floor   kv.Revision
 		past    string
 	}{
-		{"nobody asks", 0, nil, 0, 8, ""},
+		{"no history requested", 0, nil, 0, 8, ""},
 		{"from the beginning", 2, nil, 0, 2, "2:/a=1 3:/a=2<1 5:-/a<2 6:/b=1 7:/b=2<1"},
 		{"a part", 5, nil, 0, 5, "5:-/a<2 6:/b=1 7:/b=2<1"},
 		{"nothing of the range", 4, func(c *Config) { c.MaxHistory = 4 }, 0, 4, "5:-/a<2 6:/b=1 7:/b=2<1"},
 		{"up to date", 8, nil, 0, 8, ""},
 		{"too long: the newest part of it", 2, func(c *Config) { c.MaxHistory = 3 }, 0, 5, "5:-/a<2 6:/b=1 7:/b=2<1"},
-		{"none is wanted", 2, func(c *Config) { c.MaxHistory = 0 }, 0, 8, ""},
+		{"no history allowed", 2, func(c *Config) { c.MaxHistory = 0 }, 0, 8, ""},
 		{"too large", 2, func(c *Config) { c.MaxHistoryBytes = 300 }, 0, 8, ""},
 		{"in pieces", 2, func(c *Config) { c.MaxHistoryBytes = 3000 }, 0, 2, "2:/a=1 3:/a=2<1 5:-/a<2 6:/b=1 7:/b=2<1"},
-		{"previous values are gone", 5, nil, 5, 6, "6:/b=1 7:/b=2<1"},
-		{"right behind compaction", 6, nil, 5, 6, "6:/b=1 7:/b=2<1"},
+		{"previous values are compacted", 5, nil, 5, 6, "6:/b=1 7:/b=2<1"},
+		{"just after compaction", 6, nil, 5, 6, "6:/b=1 7:/b=2<1"},
 		{"compacted", 4, nil, 5, 6, "6:/b=1 7:/b=2<1"},
 		{"compacted, and the rest is too large", 4, func(c *Config) { c.MaxHistoryBytes = 100 }, 5, 8, ""},
 		{"all is compacted", 4, nil, 7, 8, ""},

@@ -110,8 +110,8 @@ func TestRecordsThatDoNotFollow(t *testing.T) {
 		ok   bool
 	}{
 		"batch":                           {kindBatch, revisionKey(15), batch(12, 15, "/k"), true},
-		"behind an earlier record":        {kindBatch, revisionKey(15), batch(10, 15, "/k"), false},
-		"behind a later record":           {kindBatch, revisionKey(15), batch(13, 15, "/k"), false},
+		"after an earlier record":         {kindBatch, revisionKey(15), batch(10, 15, "/k"), false},
+		"after a later record":            {kindBatch, revisionKey(15), batch(13, 15, "/k"), false},
 		"of a later revision":             {kindBatch, revisionKey(15), batch(12, 16, "/k"), false},
 		"of an earlier revision":          {kindBatch, revisionKey(15), batch(12, 14, "/k"), false},
 		"a key too short":                 {kindBatch, revisionKey(15)[:7], batch(12, 15, "/k"), false},
@@ -119,7 +119,7 @@ func TestRecordsThatDoNotFollow(t *testing.T) {
 		"below the range":                 {kindBatch, revisionKey(15), batch(12, 15, "/"), false},
 		"no predecessor":                  {kindBatch, revisionKey(15), nil, false},
 		"deletes":                         {kindDeletes, revisionKey(15), deletes(12, "/k", "/l"), true},
-		"deletes behind an earlier one":   {kindDeletes, revisionKey(15), deletes(10, "/k"), false},
+		"deletes after an earlier one":    {kindDeletes, revisionKey(15), deletes(10, "/k"), false},
 		"deletes of another range":        {kindDeletes, revisionKey(15), deletes(12, "/k", "/zz"), false},
 		"deletes below the range":         {kindDeletes, revisionKey(15), deletes(12, "/", "/k"), false},
 		"deletes that are a batch":        {kindDeletes, revisionKey(15), batch(12, 15, "/k"), false},

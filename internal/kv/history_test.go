@@ -16,7 +16,7 @@ func TestMarkJudges(t *testing.T) {
 	}{
 		{"the same", mark, ""},
 		{"further", kv.Mark{Cluster: 1, Term: 5, Index: 51, Revision: 31}, ""},
-		{"what is not known says nothing", kv.Mark{}, ""},
+		{"an unknown mark proves nothing", kv.Mark{}, ""},
 		{"another cluster", kv.Mark{Cluster: 2, Term: 1, Index: 1, Revision: 1}, kv.CauseCluster},
 		{"an older state", kv.Mark{Cluster: 1, Term: 2, Index: 5, Revision: 29}, kv.CauseRevision},
 		{"an older state, with a bumped revision", kv.Mark{Cluster: 1, Term: 2, Index: 5, Revision: 1_000_000_030}, kv.CauseTerm},

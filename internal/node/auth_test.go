@@ -205,11 +205,11 @@ func TestOurReadsObeyEtcdsRights(t *testing.T) {
 		r    client.Range
 		want error
 	}{
-		"hers":         {ann, client.Prefix("/a/"), nil},
-		"not hers":     {ann, client.Prefix("/"), client.ErrDenied},
-		"from a key":   {ann, client.Range{Start: "/a/"}, client.ErrDenied},
-		"nobody":       {nobody, client.Prefix("/a/"), client.ErrUnauthenticated},
-		"nobody's key": {nobody, client.Key("/a/1"), client.ErrUnauthenticated},
+		"hers":                    {ann, client.Prefix("/a/"), nil},
+		"not hers":                {ann, client.Prefix("/"), client.ErrDenied},
+		"from a key":              {ann, client.Range{Start: "/a/"}, client.ErrDenied},
+		"no credentials":          {nobody, client.Prefix("/a/"), client.ErrUnauthenticated},
+		"no credentials, one key": {nobody, client.Key("/a/1"), client.ErrUnauthenticated},
 	} {
 		var listed error
 		for _, err := range c.cl.List(within(t), c.r).All() {

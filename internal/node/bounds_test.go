@@ -94,18 +94,18 @@ func TestReadsOfEtcdAreShared(t *testing.T) {
 		err           error
 		want          bool
 	}{
-		"none is known":               {own: fresh, told: time.Minute},
-		"recent":                      {own: time.Second, told: time.Minute, other: theirs(fresh), newest: theirs(fresh), want: true},
-		"older than our own":          {own: fresh, told: time.Minute, other: theirs(2 * fresh), newest: theirs(fresh), want: true},
-		"almost too old":              {own: fresh, told: time.Minute, other: theirs(borrowedFor - ms), want: true},
-		"too old":                     {own: fresh, told: time.Minute, other: theirs(borrowedFor)},
-		"our own is due soon":         {own: ownEvery - ms, told: time.Minute, other: theirs(fresh), want: true},
-		"our own is due":              {own: ownEvery, told: time.Minute, other: theirs(fresh)},
-		"etcd does not answer here":   {own: fresh, told: time.Minute, other: theirs(fresh), err: errIsolated},
-		"told, and ours is newest":    {own: 2 * fresh, told: toldFor - ms, other: theirs(3 * fresh), newest: theirs(2 * fresh)},
-		"told long ago, ours newest":  {own: 2 * fresh, told: toldFor, other: theirs(3 * fresh), newest: theirs(2 * fresh), want: true},
-		"told, and theirs is newest":  {own: 3 * fresh, told: fresh, other: theirs(2 * fresh), newest: theirs(2 * fresh), want: true},
-		"told, and theirs is too old": {own: time.Second, told: fresh, other: theirs(borrowedFor), newest: theirs(borrowedFor)},
+		"no read is known":              {own: fresh, told: time.Minute},
+		"recent":                        {own: time.Second, told: time.Minute, other: theirs(fresh), newest: theirs(fresh), want: true},
+		"older than our own":            {own: fresh, told: time.Minute, other: theirs(2 * fresh), newest: theirs(fresh), want: true},
+		"almost too old":                {own: fresh, told: time.Minute, other: theirs(borrowedFor - ms), want: true},
+		"too old":                       {own: fresh, told: time.Minute, other: theirs(borrowedFor)},
+		"our own is due soon":           {own: ownEvery - ms, told: time.Minute, other: theirs(fresh), want: true},
+		"our own is due":                {own: ownEvery, told: time.Minute, other: theirs(fresh)},
+		"etcd does not answer here":     {own: fresh, told: time.Minute, other: theirs(fresh), err: errIsolated},
+		"sent, and ours is newest":      {own: 2 * fresh, told: toldFor - ms, other: theirs(3 * fresh), newest: theirs(2 * fresh)},
+		"sent long ago, ours is newest": {own: 2 * fresh, told: toldFor, other: theirs(3 * fresh), newest: theirs(2 * fresh), want: true},
+		"sent, and theirs is newest":    {own: 3 * fresh, told: fresh, other: theirs(2 * fresh), newest: theirs(2 * fresh), want: true},
+		"sent, and theirs is too old":   {own: time.Second, told: fresh, other: theirs(borrowedFor), newest: theirs(borrowedFor)},
 	} {
 		c := newClock(nil)
 		c.own, c.told, c.other, c.newest, c.err = ago(step.own), ago(step.told), step.other, step.newest, step.err

@@ -148,9 +148,9 @@ func TestJSONBodiesCostTheirSize(t *testing.T) { // not parallel: it measures th
 		url    string
 		code   int
 	}{
-		"with a token that is none": {secure, "https://" + policed.nodes[0].clients, http.StatusUnauthorized},
-		"without a login at etcd":   {http.DefaultClient, "http://" + guarded.nodes[0].clients, http.StatusBadRequest}, // etcd's InvalidArgument
-		"no rights are needed":      {http.DefaultClient, "http://" + open.nodes[0].clients, http.StatusBadRequest},
+		"with an invalid token":   {secure, "https://" + policed.nodes[0].clients, http.StatusUnauthorized},
+		"without a login at etcd": {http.DefaultClient, "http://" + guarded.nodes[0].clients, http.StatusBadRequest}, // etcd's InvalidArgument
+		"no rights are needed":    {http.DefaultClient, "http://" + open.nodes[0].clients, http.StatusBadRequest},
 	} {
 		r, err := http.NewRequestWithContext(within(t), http.MethodPost, c.url+"/v3/kv/txn", strings.NewReader(body))
 		if err != nil {

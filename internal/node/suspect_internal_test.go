@@ -35,7 +35,7 @@ func TestJudgeClaim(t *testing.T) {
 		"there since":                    {kv.Claim{Revision: 10}, at(11, "v"), 0, 0},
 		"not changed, as was held":       {kv.Claim{Revision: 10, Below: 4}, at(3, "v"), 10, 1},
 		"changed, and was not held so":   {kv.Claim{Revision: 10, Below: 4}, at(4, "v"), 10, -1},
-		"gone, whenever":                 {kv.Claim{Revision: 10, Below: 4}, nil, 10, 1},
+		"deleted at any time":            {kv.Claim{Revision: 10, Below: 4}, nil, 10, 1},
 	} {
 		if got := judgeClaim(c.claim, c.is, c.read); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)

@@ -221,7 +221,7 @@ func TestFailover(t *testing.T) {
 			time.Sleep(time.Second)
 			b.check(t, "owner")
 		},
-		"who is told to looks at once whether the owner is back": func(t *testing.T) {
+		"Scout probes the owner at once": func(t *testing.T) {
 			b := newBench(101, nil)
 			defer b.stop()
 			time.Sleep(time.Second)
@@ -234,7 +234,7 @@ func TestFailover(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 			b.check(t, "owner")
 		},
-		"a better source relieves the one that is followed without a pause": func(t *testing.T) {
+		"a better source replaces the current one without a pause": func(t *testing.T) {
 			b := newBench(101, func(b *bench) { b.owner.err, b.second.err = errGone, errGone })
 			defer b.stop()
 			time.Sleep(time.Second)
@@ -262,7 +262,7 @@ func TestFailover(t *testing.T) {
 				t.Errorf("the owner got %d requests, want at least 3", n)
 			}
 		},
-		"and when the one that is followed is lost meanwhile, another is": func(t *testing.T) {
+		"another source is followed if the current one is lost meanwhile": func(t *testing.T) {
 			b := newBench(101, func(b *bench) { b.owner.err = errGone })
 			defer b.stop()
 			time.Sleep(time.Second)
@@ -273,7 +273,7 @@ func TestFailover(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			b.check(t, Etcd)
 		},
-		"who no longer has the shard is left when another is ready": func(t *testing.T) {
+		"a node without the shard is left when another source is ready": func(t *testing.T) {
 			b := newBench(101, nil)
 			defer b.stop()
 			time.Sleep(time.Second)
@@ -287,7 +287,7 @@ func TestFailover(t *testing.T) {
 				t.Errorf("a pause of %v between batches", b.pause)
 			}
 		},
-		"etcd is not better than a node for one that is behind another": func(t *testing.T) {
+		"a node that is not the owner does not prefer etcd to a node": func(t *testing.T) {
 			b := newBench(101, func(b *bench) { b.owner.err = errGone })
 			b.candidates.Store(&[]Candidate{{Name: "owner", Source: b.owner}, {Name: Etcd, Direct: true, Source: b.etcd}, {Name: "second", Source: b.second}})
 			defer b.stop()
@@ -303,7 +303,7 @@ func TestFailover(t *testing.T) {
 			time.Sleep(time.Second)
 			b.check(t, "owner")
 		},
-		"whoever takes over is told what is still wished for": func(t *testing.T) {
+		"the next source gets the pending requests": func(t *testing.T) {
 			b := newBench(101, nil)
 			defer b.stop()
 			time.Sleep(time.Second)
@@ -354,7 +354,7 @@ func TestFailover(t *testing.T) {
 			time.Sleep(10 * scoutEvery)
 			b.check(t, "second")
 		},
-		"all are lost, one comes back": func(t *testing.T) {
+		"all sources are lost, and one returns": func(t *testing.T) {
 			b := newBench(101, nil)
 			defer b.stop()
 			for _, s := range []*script{b.owner, b.second, b.etcd} {
@@ -374,7 +374,7 @@ func TestFailover(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			b.check(t, "second")
 		},
-		"also while what it has is not old yet, or another source is back": func(t *testing.T) {
+		"a silent source with recent data is passed over, too": func(t *testing.T) {
 			b := newBench(101, nil)
 			defer b.stop()
 			time.Sleep(time.Second)
@@ -387,13 +387,13 @@ func TestFailover(t *testing.T) {
 			time.Sleep(time.Second)
 			b.check(t, "second")
 		},
-		"what one has compacted another has": func(t *testing.T) {
+		"another source has the compacted events": func(t *testing.T) {
 			b := newBench(50, func(b *bench) { b.owner.floor = 90 })
 			defer b.stop()
 			time.Sleep(300 * time.Millisecond)
 			b.check(t, "second")
 		},
-		"etcd is away: it may have what the others have compacted": func(t *testing.T) {
+		"etcd is unavailable: it may have the events that the others have compacted": func(t *testing.T) {
 			b := newBench(50, func(b *bench) { b.owner.floor, b.second.floor, b.etcd.err = 90, 90, errGone })
 			defer b.stop()
 			time.Sleep(time.Minute)
@@ -409,7 +409,7 @@ func TestFailover(t *testing.T) {
 			}
 			b.mu.Unlock()
 		},
-		"everybody has compacted it": func(t *testing.T) {
+		"all sources have compacted the events": func(t *testing.T) {
 			b := newBench(50, func(b *bench) { b.owner.floor, b.second.floor, b.etcd.floor = 90, 80, 70 })
 			defer b.stop()
 			time.Sleep(time.Second)
@@ -441,7 +441,7 @@ func TestFailover(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			b.check(t, Etcd)
 		},
-		"nor asked again when it was silent a moment ago": func(t *testing.T) {
+		"a node that was just silent is not asked again": func(t *testing.T) {
 			b := newBench(50, func(b *bench) {
 				b.owner.err, b.second.err, b.etcd.floor = ErrSilent, errGone, 90
 				b.warm = []Candidate{{Name: "owner", Source: b.owner}, {Name: "third", Source: b.second}}
@@ -484,7 +484,7 @@ func TestFailover(t *testing.T) {
 				t.Error("the silent owner got a request for the changes")
 			}
 		},
-		"but it is not waited for for ever": func(t *testing.T) {
+		"the wait for a silent owner is bounded": func(t *testing.T) {
 			b := newBench(50, func(b *bench) {
 				b.owner.err, b.second.err, b.etcd.floor = errGone, errGone, 90
 				b.warm = []Candidate{{Name: "third", Source: b.owner}}
@@ -496,7 +496,7 @@ func TestFailover(t *testing.T) {
 				t.Errorf("ended with %v", b.ended)
 			}
 		},
-		"a cache with nothing waits for a peer that is loading": func(t *testing.T) {
+		"an empty cache waits for a loading peer": func(t *testing.T) {
 			b := newBench(0, func(b *bench) { b.owner.err = notReady })
 			defer b.stop()
 			time.Sleep(5 * time.Second)
@@ -508,7 +508,7 @@ func TestFailover(t *testing.T) {
 				t.Error("etcd got a request, want none while the peer loads")
 			}
 		},
-		"but not for ever, then etcd is asked": func(t *testing.T) {
+		"the wait for a loading peer is bounded, then etcd is asked": func(t *testing.T) {
 			b := newBench(0, func(b *bench) { b.owner.err, b.second.err = notReady, notReady })
 			defer b.stop()
 			time.Sleep(patience + 3*time.Second)

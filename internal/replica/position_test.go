@@ -424,7 +424,7 @@ func TestTheReasonOfAFailureDecidesTheNextStep(t *testing.T) {
 			})
 		}
 	})
-	t.Run("a rejected node is not asked for what is missing, and not given up", func(t *testing.T) {
+	t.Run("a rejected node gets no request for the missing events, and is not given up", func(t *testing.T) {
 		inquire(t, 11, func(x *asking) {
 			x.a.answers, x.b.answers = []answer{{nil, gone}}, []answer{{nil, gone}}
 			x.f.Reject("third", rescuePatience/2)

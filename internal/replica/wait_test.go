@@ -272,7 +272,7 @@ func TestMessagesOfAPeer(t *testing.T) {
 			}
 		}
 	})
-	t.Run("what is none", func(t *testing.T) {
+	t.Run("malformed messages", func(t *testing.T) {
 		for name, m := range map[string]*peerv1.FollowResponse{
 			"nothing":             {},
 			"a revision alone":    {Revision: 12},

@@ -155,7 +155,7 @@ func TestNeighboursThatCanMerge(t *testing.T) {
 		"fewer replicas":             {func(m *shard.Map) { m.Shards[1].Replicas = []shard.NodeID{"n"} }, true, 0},
 		"more replicas":              {func(m *shard.Map) { m.Shards[1].Replicas = []shard.NodeID{"n", "o", "p"} }, true, 0},
 		"none":                       {func(m *shard.Map) { m.Shards[0].Replicas = nil }, false, 0},
-		"pinned elsewhere":           {func(m *shard.Map) { m.Shards[1].Home.Pins = []shard.NodeID{"o"} }, false, 0},
+		"pinned to another node":     {func(m *shard.Map) { m.Shards[1].Home.Pins = []shard.NodeID{"o"} }, false, 0},
 		"another number of replicas": {func(m *shard.Map) { m.Shards[1].Home.Replicas = 3 }, false, 0},
 		"another seat":               {func(m *shard.Map) { m.Shards[1].Home.Seat = 0 }, false, 0},
 		"in two served ranges":       {func(m *shard.Map) { m.Spec.Ranges = []kv.Range{{End: "g"}, {Start: "g"}} }, false, 0},

@@ -107,7 +107,7 @@ func TestWritesThroughNodesAreJudged(t *testing.T) {
 		want bool
 	}{
 		"right":                         {put("c", 4), false},
-		"told a wrong revision":         {put("c", 3), true},
+		"reported a wrong revision":     {put("c", 3), true},
 		"acknowledged and never done":   {put("d", 4), true},
 		"no answer, and done":           {put("c", 0), false},
 		"no answer, and not done":       {put("d", 0), false},

@@ -72,7 +72,7 @@ func TestEtcdWatchersFindPlantedFaults(t *testing.T) {
 		"all is right":       {lie: &lie{}},
 		"a response dropped": {lie: only(whole, func(response) responses { return nil }), want: check.PromiseReliable},
 		"a response twice":   {lie: only(about, func(r response) responses { return responses{r, r} }), want: check.PromiseUnique},
-		"an older revision behind a newer one": {lie: only(about, func(r response) responses {
+		"an older revision after a newer one": {lie: only(about, func(r response) responses {
 			return responses{with(r, r.Events[len(r.Events)-1]), with(r, r.Events[0])}
 		}), want: check.PromiseOrdered},
 		"a revision in two responses": {lie: only(about, func(r response) responses {
@@ -114,17 +114,17 @@ func TestEtcdWatchersFindPlantedFaults(t *testing.T) {
 		"created too late": {lie: only(func(r response) bool { return r.Created }, func(r response) responses {
 			return responses{{Header: &etcdserverpb.ResponseHeader{Revision: r.Header.Revision + 20}, WatchId: r.WatchId, Created: true}}
 		}), want: check.PromiseBookmarkable, says: "expected nothing up to 120 any more"},
-		"a watch that goes on too late": {lie: &lie{starts: func(r *etcdserverpb.WatchCreateRequest) {
+		"a watch that continues too late": {lie: &lie{starts: func(r *etcdserverpb.WatchCreateRequest) {
 			if r.StartRevision > bad && wide(r) {
 				r.StartRevision += 30
 			}
 		}}, want: check.PromiseResumable},
-		"a watch that goes on too early": {lie: &lie{starts: func(r *etcdserverpb.WatchCreateRequest) {
+		"a watch that continues too early": {lie: &lie{starts: func(r *etcdserverpb.WatchCreateRequest) {
 			if r.StartRevision > bad {
 				r.StartRevision -= 20
 			}
 		}}, want: check.PromiseUnique},
-		"puts and deletes for everybody": {lie: &lie{starts: func(r *etcdserverpb.WatchCreateRequest) { r.Filters = nil }}, want: check.PromiseFiltered},
+		"puts and deletes for every watch": {lie: &lie{starts: func(r *etcdserverpb.WatchCreateRequest) { r.Filters = nil }}, want: check.PromiseFiltered},
 		"keys of others": {lie: only(about, func(r response) responses {
 			return responses{with(r, append(slices.Clone(r.Events), &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte("!"), ModRevision: bad}})...)}
 		}), want: check.PromiseFiltered},
@@ -148,7 +148,7 @@ func TestEtcdWatchersFindPlantedFaults(t *testing.T) {
 			}},
 			want: check.PromiseFiltered, says: "watch ID", not: etcdClient,
 		},
-		"a watch that nobody created": {lie: only(about, func(r response) responses {
+		"a watch without a request": {lie: only(about, func(r response) responses {
 			other := with(r)
 			other.WatchId += 500
 			return responses{r, other}

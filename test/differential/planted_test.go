@@ -179,10 +179,10 @@ func plants() map[string]plant {
 			})
 			return []proto.Message{r}
 		}),
-		"previous values that nobody asked for": {method: "Watch.Watch", want: "event", request: onCreate(func(c *pb.WatchCreateRequest) { c.PrevKv = true })},
-		"filters are ignored":                   {method: "Watch.Watch", want: "revision", request: onCreate(func(c *pb.WatchCreateRequest) { c.Filters = nil })},
-		"keys of others":                        {method: "Watch.Watch", want: "revision", request: onCreate(func(c *pb.WatchCreateRequest) { c.RangeEnd = append([]byte("/h/"), c.RangeEnd...) })},
-		"from now though it asked for before":   {method: "Watch.Watch", want: "", request: onCreate(func(c *pb.WatchCreateRequest) { c.StartRevision = 0 })},
+		"previous values without a request":   {method: "Watch.Watch", want: "event", request: onCreate(func(c *pb.WatchCreateRequest) { c.PrevKv = true })},
+		"filters are ignored":                 {method: "Watch.Watch", want: "revision", request: onCreate(func(c *pb.WatchCreateRequest) { c.Filters = nil })},
+		"keys of others":                      {method: "Watch.Watch", want: "revision", request: onCreate(func(c *pb.WatchCreateRequest) { c.RangeEnd = append([]byte("/h/"), c.RangeEnd...) })},
+		"from now though it asked for before": {method: "Watch.Watch", want: "", request: onCreate(func(c *pb.WatchCreateRequest) { c.StartRevision = 0 })},
 		"from before though it asked for now": {method: "Watch.Watch", want: "revision", response: func(c *call, m proto.Message) []proto.Message {
 			r := m.(*pb.WatchResponse)
 			if len(r.Events) > 0 && c.kept == nil {
@@ -195,7 +195,7 @@ func plants() map[string]plant {
 			}
 			return []proto.Message{r}
 		}},
-		"a header behind the events": onEvents("with a header of", func(_ *call, r *pb.WatchResponse) []proto.Message {
+		"a header after the events": onEvents("with a header of", func(_ *call, r *pb.WatchResponse) []proto.Message {
 			r.Header.Revision--
 			return []proto.Message{r}
 		}),
@@ -271,7 +271,7 @@ func plants() map[string]plant {
 			}
 			return []proto.Message{m}
 		}},
-		"not told of compaction": onWatch("not cancelled as compacted", func(_ *call, r *pb.WatchResponse) []proto.Message {
+		"compaction is not reported": onWatch("not cancelled as compacted", func(_ *call, r *pb.WatchResponse) []proto.Message {
 			return is(r.CompactRevision != 0, r)
 		}),
 		"another compact revision": onWatch("is compacted", func(_ *call, r *pb.WatchResponse) []proto.Message {
@@ -294,7 +294,7 @@ func plants() map[string]plant {
 			return []proto.Message{r}
 		}),
 		"no notification": onNotification("not within", func(*pb.WatchResponse) []proto.Message { return nil }),
-		"progress that nobody asked for": {
+		"progress without a request": {
 			method: "Watch.Watch", want: "without a request",
 			request: onCreate(func(c *pb.WatchCreateRequest) { c.ProgressNotify = true }),
 		},

@@ -210,7 +210,7 @@ func newStorm(ctx context.Context, t *testing.T, side string) *storm {
 		{"no fault", []step{{func() { s.writes(ctx, t, 50) }, true}}, true},
 		{"one apiserver killed", append([]step{{a.kill, true}}, started(a)...), true},
 		{"all apiservers killed", append([]step{{end, false}}, started(a, b)...), false},
-		{"compaction while all apiservers are away", append([]step{{func() { end(); s.writes(ctx, t, 50); s.c.compact(ctx, t) }, false}}, started(a, b)...), false},
+		{"compaction while all apiservers are down", append([]step{{func() { end(); s.writes(ctx, t, 50); s.c.compact(ctx, t) }, false}}, started(a, b)...), false},
 	}
 	var url string
 	nodes := func(nodes ...*node) string {

@@ -24,7 +24,7 @@ func TestMayRead(t *testing.T) {
 		{"nothing granted", nil, kv.Single("a"), false},
 		{"a key", []etcdroles.Permission{read("a", "")}, kv.Single("a"), true},
 		{"a key is no prefix", []etcdroles.Permission{read("a", "")}, kv.Prefix("a"), false},
-		{"a key behind it", []etcdroles.Permission{read("a", "")}, kv.Single("a\x00"), false},
+		{"a key after it", []etcdroles.Permission{read("a", "")}, kv.Single("a\x00"), false},
 		{"only to write", []etcdroles.Permission{{Key: "a"}}, kv.Single("a"), false},
 		{"a prefix", []etcdroles.Permission{read("/a/", "/a0")}, kv.Prefix("/a/"), true},
 		{"a part of a prefix", []etcdroles.Permission{read("/a/", "/a0")}, kv.Prefix("/a/b/"), true},

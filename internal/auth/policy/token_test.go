@@ -76,21 +76,21 @@ func TestTokens(t *testing.T) {
 		token string
 		want  string // "": accepted
 	}{
-		"good":             {good, ""},
-		"just expired":     {us.sign(func(c *jwt.Claims) { c.Expiry = jwt.NewNumericDate(now.Add(-time.Second)) }), ""},
-		"expired":          {us.sign(func(c *jwt.Claims) { c.Expiry = jwt.NewNumericDate(now.Add(-time.Hour)) }), "has expired, at 2026-01-02T02:04:05Z"},
-		"not yet":          {us.sign(func(c *jwt.Claims) { c.NotBefore = jwt.NewNumericDate(now.Add(time.Hour)) }), "not valid yet"},
-		"without an end":   {us.sign(func(c *jwt.Claims) { c.Expiry = nil }), "never expires"},
-		"for others":       {us.sign(func(c *jwt.Claims) { c.Audience = jwt.Audience{"https://api"} }), `another audience than "shardwatch"`},
-		"for nobody":       {us.sign(func(c *jwt.Claims) { c.Audience = nil }), "another audience"},
-		"of others":        {us.sign(func(c *jwt.Claims) { c.Issuer = "https://them" }), "was not issued by"},
-		"of nobody":        {us.sign(func(c *jwt.Claims) { c.Subject = "" }), "names no subject"},
-		"another key":      {other.sign(nil), "not signed by a known key"},
-		"an unknown key":   {nobody.sign(nil), "not signed by a known key"},
-		"cut short":        {good[:len(good)-4], "not signed by a known key"},
-		"etcd's":           {"abcdefgh.12", "is not a JWT"},
-		"without a signer": {"eyJhbGciOiJub25lIn0.eyJpc3MiOiJodHRwczovL3VzIn0.", "is not a JWT"},
-		"huge":             {good + strings.Repeat("x", 20_000), "at most"},
+		"good":                {good, ""},
+		"just expired":        {us.sign(func(c *jwt.Claims) { c.Expiry = jwt.NewNumericDate(now.Add(-time.Second)) }), ""},
+		"expired":             {us.sign(func(c *jwt.Claims) { c.Expiry = jwt.NewNumericDate(now.Add(-time.Hour)) }), "has expired, at 2026-01-02T02:04:05Z"},
+		"not yet":             {us.sign(func(c *jwt.Claims) { c.NotBefore = jwt.NewNumericDate(now.Add(time.Hour)) }), "not valid yet"},
+		"without an end":      {us.sign(func(c *jwt.Claims) { c.Expiry = nil }), "never expires"},
+		"for others":          {us.sign(func(c *jwt.Claims) { c.Audience = jwt.Audience{"https://api"} }), `another audience than "shardwatch"`},
+		"without an audience": {us.sign(func(c *jwt.Claims) { c.Audience = nil }), "another audience"},
+		"of others":           {us.sign(func(c *jwt.Claims) { c.Issuer = "https://them" }), "was not issued by"},
+		"without a subject":   {us.sign(func(c *jwt.Claims) { c.Subject = "" }), "names no subject"},
+		"another key":         {other.sign(nil), "not signed by a known key"},
+		"an unknown key":      {nobody.sign(nil), "not signed by a known key"},
+		"cut short":           {good[:len(good)-4], "not signed by a known key"},
+		"etcd's":              {"abcdefgh.12", "is not a JWT"},
+		"without a signer":    {"eyJhbGciOiJub25lIn0.eyJpc3MiOiJodHRwczovL3VzIn0.", "is not a JWT"},
+		"huge":                {good + strings.Repeat("x", 20_000), "at most"},
 	} {
 		subject, ends, err := tokens.Verify(c.token, us.keys(), now)
 		if c.want == "" {

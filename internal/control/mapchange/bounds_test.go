@@ -169,11 +169,11 @@ func TestRiskyMovesNeedForce(t *testing.T) {
 		to    []shard.NodeID
 		says  string // "": nothing
 	}{
-		"two zones":              {func(c *mapchange.Cluster) { zones(c, "e", "w", "e", "w") }, []shard.NodeID{"a", "b"}, ""},
-		"one zone":               {func(c *mapchange.Cluster) { zones(c, "e", "w", "e", "w") }, []shard.NodeID{"a", "c"}, `in zone "e"`},
-		"there is but one zone":  {func(c *mapchange.Cluster) { zones(c, "e", "e", "e", "e") }, []shard.NodeID{"a", "c"}, ""},
-		"no zones":               {func(*mapchange.Cluster) {}, []shard.NodeID{"a", "c"}, ""},
-		"one of them is in none": {func(c *mapchange.Cluster) { zones(c, "e", "w", "", "w") }, []shard.NodeID{"a", "c"}, ""},
+		"two zones":               {func(c *mapchange.Cluster) { zones(c, "e", "w", "e", "w") }, []shard.NodeID{"a", "b"}, ""},
+		"one zone":                {func(c *mapchange.Cluster) { zones(c, "e", "w", "e", "w") }, []shard.NodeID{"a", "c"}, `in zone "e"`},
+		"there is but one zone":   {func(c *mapchange.Cluster) { zones(c, "e", "e", "e", "e") }, []shard.NodeID{"a", "c"}, ""},
+		"no zones":                {func(*mapchange.Cluster) {}, []shard.NodeID{"a", "c"}, ""},
+		"one of them has no zone": {func(c *mapchange.Cluster) { zones(c, "e", "w", "", "w") }, []shard.NodeID{"a", "c"}, ""},
 		"the other zone takes nothing": {func(c *mapchange.Cluster) {
 			zones(c, "e", "w", "e", "w")
 			state(c, "b", shard.Dead)
@@ -185,7 +185,7 @@ func TestRiskyMovesNeedForce(t *testing.T) {
 			state(c, "d", shard.Dead)
 		}, []shard.NodeID{"a", "c"}, `in zone "e"`},
 		"a node that drains itself": {func(c *mapchange.Cluster) { c.Members[2].Draining = true }, []shard.NodeID{"a", "c"}, "is drained"},
-		"of one copy, zones say nothing": {func(c *mapchange.Cluster) {
+		"one copy ignores zones": {func(c *mapchange.Cluster) {
 			zones(c, "e", "w", "e", "w")
 			c.Map = c.Map.Clone()
 			c.Map.Spec.Replicas = 1
@@ -210,7 +210,7 @@ func TestRiskyDrainsNeedForce(t *testing.T) {
 		"just enough are left": {nil, []shard.NodeID{"c", "d"}, ""},
 		"one too few":          {func(_ *testing.T, c *mapchange.Cluster) { state(c, "b", shard.Dead) }, []shard.NodeID{"c", "d"}, "1 node would be left for 2 replicas"},
 		"a suspect is left":    {func(_ *testing.T, c *mapchange.Cluster) { state(c, "b", shard.Suspect); c.Voters = nil }, []shard.NodeID{"c", "d"}, ""},
-		"one drains by itself": {func(_ *testing.T, c *mapchange.Cluster) { c.Members[1].Draining = true }, []shard.NodeID{"c", "d"}, "1 node would be left"},
+		"one drains itself":    {func(_ *testing.T, c *mapchange.Cluster) { c.Members[1].Draining = true }, []shard.NodeID{"c", "d"}, "1 node would be left"},
 		"a vote has no heir":   {func(_ *testing.T, c *mapchange.Cluster) { state(c, "b", shard.Dead); c.Members[3].BootstrapExpect = 0 }, []shard.NodeID{"c"}, "1 of 3 voters would be left once c is stopped, and 2 are needed"},
 		"a vote has an heir":   {func(_ *testing.T, c *mapchange.Cluster) { state(c, "b", shard.Dead) }, []shard.NodeID{"c"}, ""},
 		"the heir is drained": {func(t *testing.T, c *mapchange.Cluster) {

@@ -110,22 +110,22 @@ func TestRefusals(t *testing.T) {
 		"a cut at the end":   {nil, mapchange.Split{Shard: 2, At: []string{"/m"}}, "at", `shard 2 ends at "/m" already`, false},
 		"an empty cut":       {nil, mapchange.Split{Shard: 1, At: []string{""}}, "at", `shard 1 begins at "" already`, false},
 		"a cut twice":        {nil, mapchange.Split{Shard: 2, At: []string{"/h", "/h"}}, "at", `"/h" is named twice`, false},
-		"a split of what is being loaded": {
+		"a split of a loading shard": {
 			func(t *testing.T, c *mapchange.Cluster) { delete(c.Copies[replicas(t, c, 2)[1]], 2) },
 			mapchange.Split{Shard: 2, At: []string{"/h"}},
 			"shard", "shard 2 is still being loaded at", true,
 		},
 
-		"merging with itself":         {nil, mapchange.Merge{Shard: 2, With: 2}, "with", "cannot be merged with itself", false},
-		"merging what does not touch": {nil, mapchange.Merge{Shard: 3, With: 1}, "with", "shards 3 and 1 are not adjacent: the neighbours of 3 are 2 and 4", false},
-		"merging over served ranges":  {nil, mapchange.Merge{Shard: 3, With: 4}, "with", `shards 3 and 4 belong to two ranges that are served (--prefix): "/t" begins the second`, false},
-		"merging with nobody":         {nil, mapchange.Merge{Shard: 1, With: 8}, "with", "there is no shard 8", false},
-		"merging what is being loaded": {
+		"merging with itself":                  {nil, mapchange.Merge{Shard: 2, With: 2}, "with", "cannot be merged with itself", false},
+		"merging shards that are not adjacent": {nil, mapchange.Merge{Shard: 3, With: 1}, "with", "shards 3 and 1 are not adjacent: the neighbours of 3 are 2 and 4", false},
+		"merging over served ranges":           {nil, mapchange.Merge{Shard: 3, With: 4}, "with", `shards 3 and 4 belong to two ranges that are served (--prefix): "/t" begins the second`, false},
+		"merging with an unknown shard":        {nil, mapchange.Merge{Shard: 1, With: 8}, "with", "there is no shard 8", false},
+		"merging a loading shard": {
 			func(t *testing.T, c *mapchange.Cluster) { delete(c.Copies[replicas(t, c, 2)[1]], 2) },
 			mapchange.Merge{Shard: 1, With: 2},
 			"with", "still being loaded", true,
 		},
-		"merging what was moved apart": {
+		"merging shards on different nodes": {
 			func(t *testing.T, c *mapchange.Cluster) {
 				propose(t, c, shard.Rehome{Homes: []shard.ShardHome{
 					{Shard: 1, Home: shard.Home{Pins: []shard.NodeID{"a", "b"}}}, {Shard: 2, Home: shard.Home{Pins: []shard.NodeID{"c", "d"}}},
@@ -134,7 +134,7 @@ func TestRefusals(t *testing.T) {
 			mapchange.Merge{Shard: 1, With: 2},
 			"with", "both were moved by hand, to different nodes: the merged shard would stay with a, b", true,
 		},
-		"splitting what is being merged": {
+		"splitting a shard that is being merged": {
 			func(t *testing.T, c *mapchange.Cluster) {
 				together, err := planner.Together(c.Map, 1, 2)
 				if err != nil {
@@ -146,17 +146,17 @@ func TestRefusals(t *testing.T) {
 			"shard", "shard 2 is about to be merged with its neighbour", true,
 		},
 
-		"taking the last replica":  {nil, mapchange.Move{Shard: 1}, "to", "shard 1 would lose its last replica", false},
-		"fewer replicas":           {nil, mapchange.Move{Shard: 1, To: []shard.NodeID{"a"}}, "to", "shard 1 would have 1 of the 2 replicas that the cluster wants (--replicas)", true},
-		"moving to a stranger":     {nil, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "x"}}, "to", `there is no node "x"; there are a, b, c, d`, false},
-		"owned by a stranger":      {nil, mapchange.Move{Shard: 1, Owner: "x"}, "owner", `there is no node "x"`, false},
-		"moving to a node twice":   {nil, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "a"}}, "to", "a is named twice", false},
-		"moving to a drained node": {drained, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "d is drained, and is given no shards: run cachectl undrain d first", false},
-		"owned by a drained node":  {drained, mapchange.Move{Shard: 1, Owner: "d"}, "owner", "d is drained", false},
-		"moving to a dead node":    {func(_ *testing.T, c *mapchange.Cluster) { state(c, "d", shard.Dead) }, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "d is dead", true},
-		"moving to a suspect":      {func(_ *testing.T, c *mapchange.Cluster) { state(c, "d", shard.Suspect) }, mapchange.Move{Shard: 1, Owner: "d"}, "owner", "has not answered recently", true},
-		"moving to who has left":   {func(_ *testing.T, c *mapchange.Cluster) { state(c, "d", shard.Left) }, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "has left", false},
-		"to and owner":             {nil, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "b"}, Owner: "a"}, "owner", "the first of to", false},
+		"taking the last replica":        {nil, mapchange.Move{Shard: 1}, "to", "shard 1 would lose its last replica", false},
+		"fewer replicas":                 {nil, mapchange.Move{Shard: 1, To: []shard.NodeID{"a"}}, "to", "shard 1 would have 1 of the 2 replicas that the cluster wants (--replicas)", true},
+		"moving to an unknown node":      {nil, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "x"}}, "to", `there is no node "x"; there are a, b, c, d`, false},
+		"owned by an unknown node":       {nil, mapchange.Move{Shard: 1, Owner: "x"}, "owner", `there is no node "x"`, false},
+		"moving to a node twice":         {nil, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "a"}}, "to", "a is named twice", false},
+		"moving to a drained node":       {drained, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "d is drained, and is given no shards: run cachectl undrain d first", false},
+		"owned by a drained node":        {drained, mapchange.Move{Shard: 1, Owner: "d"}, "owner", "d is drained", false},
+		"moving to a dead node":          {func(_ *testing.T, c *mapchange.Cluster) { state(c, "d", shard.Dead) }, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "d is dead", true},
+		"moving to a suspect":            {func(_ *testing.T, c *mapchange.Cluster) { state(c, "d", shard.Suspect) }, mapchange.Move{Shard: 1, Owner: "d"}, "owner", "has not answered recently", true},
+		"moving to a node that has left": {func(_ *testing.T, c *mapchange.Cluster) { state(c, "d", shard.Left) }, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "has left", false},
+		"to and owner":                   {nil, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "b"}, Owner: "a"}, "owner", "the first of to", false},
 		"all replicas in one zone": {
 			func(_ *testing.T, c *mapchange.Cluster) {
 				for i, zone := range []string{"east", "east", "west", "west"} {
@@ -167,9 +167,9 @@ func TestRefusals(t *testing.T) {
 			"to", `all replicas of shard 1 would be in zone "east", although other zones have nodes`, true,
 		},
 
-		"draining nobody":     {nil, mapchange.Drain{}, "nodes", "name the nodes", false},
-		"draining a stranger": {nil, mapchange.Drain{Nodes: []shard.NodeID{"x"}}, "nodes", `there is no node "x"; there are a, b, c, d`, false},
-		"draining all":        {nil, mapchange.Drain{Nodes: []shard.NodeID{"a", "b", "c", "d"}}, "nodes", "no node would be left", false},
+		"draining no node":         {nil, mapchange.Drain{}, "nodes", "name the nodes", false},
+		"draining an unknown node": {nil, mapchange.Drain{Nodes: []shard.NodeID{"x"}}, "nodes", `there is no node "x"; there are a, b, c, d`, false},
+		"draining all":             {nil, mapchange.Drain{Nodes: []shard.NodeID{"a", "b", "c", "d"}}, "nodes", "no node would be left", false},
 		"draining the last": {
 			func(t *testing.T, c *mapchange.Cluster) {
 				propose(t, c, shard.Drain{Nodes: []shard.NodeID{"a", "b", "c"}})
@@ -188,7 +188,7 @@ func TestRefusals(t *testing.T) {
 			mapchange.Drain{Nodes: []shard.NodeID{"a"}},
 			"nodes", "1 of 3 voters would be left once a is stopped, and 2 are needed", true,
 		},
-		"undraining a stranger": {nil, mapchange.Undrain{Nodes: []shard.NodeID{"x"}}, "nodes", `there is no node "x"`, false},
+		"undraining an unknown node": {nil, mapchange.Undrain{Nodes: []shard.NodeID{"x"}}, "nodes", `there is no node "x"`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := cluster(t)

@@ -33,7 +33,7 @@ func TestAddresses(t *testing.T) {
 		"its address had another node":      {with(func(m *shard.Member) { m.Name, m.UUID, m.State = "n4", "d", shard.Dead }), fallback},
 		"gossip does not know it":           {with(func(m *shard.Member) { m.Name, m.RaftAddress = "n3", "n3:1" }), fallback},
 		"gossip knows its name alone":       {with(func(m *shard.Member) { m.UUID = "" }), fallback},
-		"gossip does not know where it is":  {with(func(m *shard.Member) { m.RaftAddress = "" }), fallback},
+		"gossip does not know its address":  {with(func(m *shard.Member) { m.RaftAddress = "" }), fallback},
 		"gossip shows it beside its double": {append(with(func(m *shard.Member) { m.UUID = "c" }), n2), "n2:1"},
 	} {
 		configured := func(raft.ServerID) raft.ServerAddress { return "n2:1" }

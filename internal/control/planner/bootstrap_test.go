@@ -114,9 +114,9 @@ func TestForeign(t *testing.T) {
 	}{
 		{"alone", nil, ""},
 		{"among ours", []shard.Member{of("self", "x"), of("b", "x"), of("c", "")}, ""},
-		{"one stranger", []shard.Member{of("b", "x"), of("c", "y")}, ""},
+		{"one foreign node", []shard.Member{of("b", "x"), of("c", "y")}, ""},
 		{"one against one", []shard.Member{of("b", "y")}, ""},
-		{"we are the stranger", []shard.Member{of("self", "x"), of("b", "y"), of("c", "y")}, "y"},
+		{"this node is the foreign one", []shard.Member{of("self", "x"), of("b", "y"), of("c", "y")}, "y"},
 	} {
 		if got, _ := Foreign("x", "self", tc.members); got != tc.want {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
@@ -249,14 +249,14 @@ func TestDetectionOfTheWrongCluster(t *testing.T) {
 		theirs  string
 		member  shard.NodeID
 	}{
-		"others without a cluster": {[]shard.Member{of("b", "", shard.Alive), of("c", "", shard.Alive)}, "", ""},
-		"dead ones":                {[]shard.Member{of("b", "y", shard.Dead), of("c", "y", shard.Dead)}, "", ""},
-		"suspects":                 {[]shard.Member{of("b", "y", shard.Suspect), of("c", "y", shard.Alive)}, "", ""},
-		"as many":                  {[]shard.Member{of("b", "x", shard.Alive), of("c", "y", shard.Alive), of("d", "y", shard.Alive)}, "", ""},
-		"more":                     {[]shard.Member{of("c", "y", shard.Alive), of("d", "y", shard.Alive)}, "y", "c"},
-		"two others":               {[]shard.Member{of("b", "z", shard.Alive), of("c", "y", shard.Alive), of("d", "y", shard.Alive)}, "y", "d"},
-		"two others, one each":     {[]shard.Member{of("b", "z", shard.Alive), of("c", "y", shard.Alive)}, "", ""},
-		"what we say of ourselves": {[]shard.Member{of("self", "y", shard.Alive), of("c", "y", shard.Alive)}, "", ""},
+		"others without a cluster":            {[]shard.Member{of("b", "", shard.Alive), of("c", "", shard.Alive)}, "", ""},
+		"dead ones":                           {[]shard.Member{of("b", "y", shard.Dead), of("c", "y", shard.Dead)}, "", ""},
+		"suspects":                            {[]shard.Member{of("b", "y", shard.Suspect), of("c", "y", shard.Alive)}, "", ""},
+		"as many":                             {[]shard.Member{of("b", "x", shard.Alive), of("c", "y", shard.Alive), of("d", "y", shard.Alive)}, "", ""},
+		"more":                                {[]shard.Member{of("c", "y", shard.Alive), of("d", "y", shard.Alive)}, "y", "c"},
+		"two others":                          {[]shard.Member{of("b", "z", shard.Alive), of("c", "y", shard.Alive), of("d", "y", shard.Alive)}, "y", "d"},
+		"two others, one each":                {[]shard.Member{of("b", "z", shard.Alive), of("c", "y", shard.Alive)}, "", ""},
+		"the node's own entry does not count": {[]shard.Member{of("self", "y", shard.Alive), of("c", "y", shard.Alive)}, "", ""},
 	} {
 		theirs, member := Foreign("x", "self", c.members)
 		if theirs != c.theirs || (theirs != "" && c.theirs != "" && member == "") {

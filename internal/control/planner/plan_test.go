@@ -74,12 +74,12 @@ func TestPlanStep(t *testing.T) {
 		{"owner left", set(func(m *shard.Member) { m.State = shard.Left }, r[0]), r, []shard.NodeID{r[1], r[2], rest}},
 		{"owner drains", set(drain, r[0]), r, []shard.NodeID{r[1], r[2], rest}},
 		{"two die", set(dead, r[0], r[1]), r, []shard.NodeID{r[2], rest}},
-		{"owner is back: behind the others first", ms, []shard.NodeID{r[1], r[2], rest}, []shard.NodeID{r[1], r[2], r[0]}},
+		{"owner is back: after the others first", ms, []shard.NodeID{r[1], r[2], rest}, []shard.NodeID{r[1], r[2], r[0]}},
 		{"then the owner stays: one shard is owned evenly by any node", ms, []shard.NodeID{r[1], r[2], r[0]}, nil},
 		{"the only live replica stays one step longer", ms, []shard.NodeID{rest}, []shard.NodeID{rest, r[0], r[1], r[2]}},
 		{"so does a draining one", set(drain, rest), []shard.NodeID{rest}, []shard.NodeID{rest, r[0], r[1], r[2]}},
 		{"all drain: all stay", set(drain, "node-00", "node-01", "node-02", "node-03"), r, nil},
-		{"nobody left", set(dead, "node-00", "node-01", "node-02", "node-03"), r, nil},
+		{"no node left", set(dead, "node-00", "node-01", "node-02", "node-03"), r, nil},
 		{"all replicas dead", set(dead, r...), r, []shard.NodeID{rest}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

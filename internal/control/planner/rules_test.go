@@ -241,7 +241,7 @@ func TestRulesRestoreAtOnce(t *testing.T) {
 		{"not known", 0, false, 3, false},
 		{"not known for long", 0, false, 6, true},
 		{"loads", 2, false, 3, false},
-		{"told before it was given", 1, true, 3, false},
+		{"reported before the move", 1, true, 3, false},
 		{"has loaded", 2, true, 3, true},
 	} {
 		h.reports = nil
@@ -343,7 +343,7 @@ func TestOwed(t *testing.T) {
 		{"it is there", maptest.Pair(t, "a", "b"), alive("a", "b"), "b", 0},
 		{"one has left", maptest.Pair(t, "a", "b"), left, "c", 2},
 		{"one drains", maptest.Pair(t, "a", "b"), draining, "c", 2},
-		{"nobody else is seen yet", maptest.Pair(t, "a", "b"), alive("c"), "c", 0},
+		{"no other node is seen yet", maptest.Pair(t, "a", "b"), alive("c"), "c", 0},
 		{"the others are not seen, and are too few", maptest.Pair(t, "a"), alive("b"), "b", 2},
 		{"it is drained", drained(maptest.Pair(t, "a"), "b"), alive("a", "b"), "b", 0},
 	} {
@@ -488,7 +488,7 @@ func TestRulesKeepTheLastWarmCopy(t *testing.T) {
 		members  []shard.Member
 	}{
 		{"it drains, another one is to come", []shard.NodeID{"a", "b"}, []shard.NodeID{"b", "c"}, []shard.Member{draining, b, c}},
-		{"it drains, nobody is to come", []shard.NodeID{"a", "b"}, []shard.NodeID{"b"}, []shard.Member{draining, b}},
+		{"it drains, and no other is to come", []shard.NodeID{"a", "b"}, []shard.NodeID{"b"}, []shard.Member{draining, b}},
 		{"another one has died", []shard.NodeID{"a", "d", "b"}, []shard.NodeID{"b", "c"}, []shard.Member{a, b, c, dead}},
 		{"another one has left", []shard.NodeID{"a", "d", "b"}, []shard.NodeID{"b", "c"}, []shard.Member{a, b, c, member("d", shard.Left, start)}},
 		{"it is not wanted", []shard.NodeID{"a", "b"}, []shard.NodeID{"b", "c"}, []shard.Member{a, b, c, d}},
@@ -692,7 +692,7 @@ func TestHoldTimeOfAFlappingNode(t *testing.T) {
 		"suspected only":           {[]shard.State{shard.Alive, shard.Suspect, shard.Alive, shard.Suspect, shard.Alive}, time.Second, 0},
 		"calm, but just not":       {[]shard.State{shard.Alive, shard.Dead, shard.Alive, shard.Dead, shard.Alive}, calmAfter - 1, 2},
 		"calm":                     {[]shard.State{shard.Alive, shard.Dead, shard.Alive, shard.Dead, shard.Alive}, calmAfter, 1},
-		"one that says goodbye":    {[]shard.State{shard.Alive, shard.Dead, shard.Alive, shard.Left, shard.Alive}, time.Second, 0},
+		"one that leaves":          {[]shard.State{shard.Alive, shard.Dead, shard.Alive, shard.Left, shard.Alive}, time.Second, 0},
 		"dead for long in between": {[]shard.State{shard.Dead, shard.Alive, shard.Dead, shard.Alive}, time.Second, 2},
 	} {
 		var h Observations

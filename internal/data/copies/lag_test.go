@@ -15,13 +15,13 @@ func TestLag(t *testing.T) {
 	}
 	const look = LookEvery
 	for name, steps := range map[string][]step{
-		"current":               {{0, 5, 5, false}, {look, 5, 5, false}, {look, 5, 5, false}, {look, 5, 5, false}},
-		"behind and moving":     {{0, 5, 9, false}, {look, 6, 19, false}, {look, 7, 29, false}, {look, 8, 39, false}},
-		"stuck":                 {{0, 5, 5, false}, {look, 5, 6, false}, {look, 5, 7, true}},
-		"looks in a hurry":      {{0, 5, 6, false}, {look / 4, 5, 6, false}, {look / 4, 5, 7, false}},
-		"not again at once":     {{0, 5, 6, false}, {look, 5, 6, false}, {look, 5, 7, true}, {look, 5, 8, false}},
-		"quiet, then one event": {{0, 5, 5, false}, {look, 5, 5, false}, {look, 5, 6, false}},
-		"was paused itself":     {{0, 5, 6, false}, {time.Minute, 5, 7, false}, {look, 5, 8, false}, {look, 5, 8, true}},
+		"current":                    {{0, 5, 5, false}, {look, 5, 5, false}, {look, 5, 5, false}, {look, 5, 5, false}},
+		"late and moving":            {{0, 5, 9, false}, {look, 6, 19, false}, {look, 7, 29, false}, {look, 8, 39, false}},
+		"stuck":                      {{0, 5, 5, false}, {look, 5, 6, false}, {look, 5, 7, true}},
+		"checks in quick succession": {{0, 5, 6, false}, {look / 4, 5, 6, false}, {look / 4, 5, 7, false}},
+		"not again at once":          {{0, 5, 6, false}, {look, 5, 6, false}, {look, 5, 7, true}, {look, 5, 8, false}},
+		"quiet, then one event":      {{0, 5, 5, false}, {look, 5, 5, false}, {look, 5, 6, false}},
+		"was paused itself":          {{0, 5, 6, false}, {time.Minute, 5, 7, false}, {look, 5, 8, false}, {look, 5, 8, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var l lag

@@ -44,7 +44,7 @@ func TestAFollowerAheadOfAResourceIsRefused(t *testing.T) {
 		indirect bool
 		want     func(error) bool
 	}{
-		"what is here":          {func(*peerv1.FollowRequest) {}, false, func(err error) bool { return err == nil }},
+		"the held versions":     {func(*peerv1.FollowRequest) {}, false, func(err error) bool { return err == nil }},
 		"directly":              {func(f *peerv1.FollowRequest) { f.RequireDirect = true }, false, func(err error) bool { return err == nil }},
 		"not directly":          {func(f *peerv1.FollowRequest) { f.RequireDirect = true }, true, ahead},
 		"further than the node": {func(f *peerv1.FollowRequest) { f.FromRevision++ }, false, ahead},

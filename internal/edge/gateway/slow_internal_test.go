@@ -37,7 +37,7 @@ func testSlowClients(t *testing.T, writer func(net.Conn) io.Writer) {
 		served bool
 	}{
 		"nothing":       {0, time.Hour, false},
-		"next to none":  {piece, pieceTimeout - time.Second, false},
+		"very slowly":   {piece, pieceTimeout - time.Second, false},
 		"slowly":        {2 * leastRate, time.Second, true},
 		"after a while": {1 << 20, pieceTimeout - time.Second, true},
 	} {

@@ -81,7 +81,7 @@ func TestFrames(t *testing.T) {
 		}},
 		{name: "4.2 DATA above the maximum", goAway: size, do: func(r *raw) { r.half(); r.frame(http2.FrameData, 0, 1, make([]byte, 16385)...) }},
 		{name: "4.2 HEADERS above the maximum", goAway: size, do: func(r *raw) { r.frame(http2.FrameHeaders, 4, 1, make([]byte, 16385)...) }},
-		{name: "4.3 a header block that is none", goAway: hpackErr, do: func(r *raw) { r.frame(http2.FrameHeaders, 5, 1, 0x40) }},
+		{name: "4.3 an invalid header block", goAway: hpackErr, do: func(r *raw) { r.frame(http2.FrameHeaders, 5, 1, 0x40) }},
 		{name: "4.3 PRIORITY within a header block", goAway: protocol, do: func(r *raw) {
 			r.frame(http2.FrameHeaders, 0, 1, r.block(call(unaryMethod)...)...)
 			r.must(r.WritePriority(1, http2.PriorityParam{Weight: 255}))
@@ -287,7 +287,7 @@ func TestRequests(t *testing.T) {
 			r.must(errors.Join(r.WriteData(1, false, []byte("xx")), r.WriteData(1, true, []byte("xx"))))
 		}},
 		{name: "8.1.1 content-length without content", reset: protocol, do: field("content-length", "1")},
-		{name: "8.1.1 a content-length that is none", reset: protocol, do: field("content-length", "x")},
+		{name: "8.1.1 an invalid content-length", reset: protocol, do: field("content-length", "x")},
 		{name: "8.2.1 upper case", reset: protocol, do: field("X-Test", "y")},
 		{name: "8.2.2 Connection", reset: protocol, do: field("connection", "keep-alive")},
 		{name: "8.2.2 Transfer-Encoding", reset: protocol, do: field("transfer-encoding", "chunked")},
@@ -358,7 +358,7 @@ func TestNoCalls(t *testing.T) {
 		"a timeout of no unit":  {call(unaryMethod, "grpc-timeout", "1x"), "400", "13", ""},
 		"a timeout of words":    {call(unaryMethod, "grpc-timeout", "xS"), "400", "13", ""},
 		"a long timeout":        {call(unaryMethod, "grpc-timeout", "123456789S"), "400", "13", ""},
-		"binary that is none":   {call(unaryMethod, "x-bin", "!"), "400", "13", ""},
+		"invalid binary":        {call(unaryMethod, "x-bin", "!"), "400", "13", ""},
 		"an unknown compressor": {call(unaryMethod, "grpc-encoding", "zip"), "200", "12", `grpc: Decompressor is not installed for grpc-encoding "zip"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -44,14 +44,14 @@ func TestProgressStaysAtTheClientsPosition(t *testing.T) {
 		change func(*watch)
 		want   kv.Revision
 	}{
-		"waits for a unit":           {func(*watch) {}, 20},
-		"is sent a unit":             {func(w *watch) { w.resync.begun = true }, 10},
-		"has had a unit":             {func(w *watch) { w.phase, w.resync.begun, w.resync.since, w.at = opening, true, 0, 30 }, 30},
-		"live":                       {func(w *watch) { w.phase = live }, math.MaxInt64},
-		"collects a conflated unit":  {func(w *watch) { w.phase, w.latest.keys = live, map[string]*kv.KeyValue{} }, 20},
-		"is sent a conflated unit":   {func(w *watch) { w.phase, w.latest.body = live, &router.Body{} }, 10},
-		"comes from another history": {func(w *watch) { w.in = history{2, 1} }, 0},
-		"comes from another lineage": {func(w *watch) { w.in = history{1, 7} }, 0},
+		"waits for a unit":          {func(*watch) {}, 20},
+		"is sent a unit":            {func(w *watch) { w.resync.begun = true }, 10},
+		"has had a unit":            {func(w *watch) { w.phase, w.resync.begun, w.resync.since, w.at = opening, true, 0, 30 }, 30},
+		"live":                      {func(w *watch) { w.phase = live }, math.MaxInt64},
+		"collects a conflated unit": {func(w *watch) { w.phase, w.latest.keys = live, map[string]*kv.KeyValue{} }, 20},
+		"is sent a conflated unit":  {func(w *watch) { w.phase, w.latest.body = live, &router.Body{} }, 10},
+		"is of another history":     {func(w *watch) { w.in = history{2, 1} }, 0},
+		"is of another lineage":     {func(w *watch) { w.in = history{1, 7} }, 0},
 		"begins with a state": {func(w *watch) {
 			w.resync.batch, w.resync.key.Kind = &syncbatch.Batch{}, shardwatchv1.SyncKind_SYNC_KIND_STATE
 		}, 0},
@@ -73,11 +73,11 @@ func TestProgressOfAStream(t *testing.T) {
 		watches []*watch
 		want    reached
 	}{
-		"no watch":                    {nil, reached{idle: true}},
-		"one that is not created yet": {[]*watch{at(creating, 5)}, reached{}},
-		"the furthest behind":         {[]*watch{at(syncing, 30), at(opening, 10), at(syncing, 20)}, reached{revision: 10}},
-		"not the one that comes":      {[]*watch{at(syncing, 30), at(creating, 10)}, reached{revision: 30}},
-		"not the one that is over":    {[]*watch{at(syncing, 30), at(over, 10)}, reached{revision: 30}},
+		"no watch":                          {nil, reached{idle: true}},
+		"one that is not created yet":       {[]*watch{at(creating, 5)}, reached{}},
+		"the one with the lowest position":  {[]*watch{at(syncing, 30), at(opening, 10), at(syncing, 20)}, reached{revision: 10}},
+		"not the one that is being created": {[]*watch{at(syncing, 30), at(creating, 10)}, reached{revision: 30}},
+		"not the one that is over":          {[]*watch{at(syncing, 30), at(over, 10)}, reached{revision: 30}},
 	} {
 		s := &stream{watches: map[int64]*watch{}}
 		for i, w := range x.watches {
@@ -107,7 +107,7 @@ func TestProgressRequestIsAnswered(t *testing.T) {
 		answer  bool
 		waiting kv.Revision
 	}{
-		"nobody asks":                 {false, reached{revision: 9}, false, 0},
+		"no request":                  {false, reached{revision: 9}, false, 0},
 		"etcd has not answered":       {false, reached{revision: 10}, false, 0},
 		"one revision is missing":     {true, reached{revision: 9}, false, 10},
 		"all is sent":                 {true, reached{revision: 10}, true, 0},

@@ -114,10 +114,10 @@ func TestCrowdSeesEverythingOnce(t *testing.T) {
 		together, change bool
 		fragment         int
 	}{
-		{name: "each by itself"},
+		{name: "each alone"},
 		{name: "together", together: true},
 		{name: "together/fragments", together: true, fragment: 1 << 10},
-		{name: "now so, now so", together: true, change: true},
+		{name: "alternating", together: true, change: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			seed := testseed.Of(t)

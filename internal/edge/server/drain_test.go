@@ -358,7 +358,7 @@ func TestADrainedNodeEndsItsWatchesInTurn(t *testing.T) {
 func TestDrainsEndStreamsThatAreNotRead(t *testing.T) {
 	for what, drain := range map[string]func(*server.Server, context.Context){
 		"shuts down": func(s *server.Server, ctx context.Context) { s.Drain(ctx) },
-		"goes on":    func(s *server.Server, ctx context.Context) { s.SendOn(ctx) },
+		"continues":  func(s *server.Server, ctx context.Context) { s.SendOn(ctx) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

@@ -63,7 +63,7 @@ func TestWatchRefused(t *testing.T) {
 		{"a token of another cluster", &pb.CreateWatch{Key: []byte("c"), Start: at(other(func(p *wire.Position) { p.Cluster = wire.ClusterKey("x") }))}, pb.EndReason_END_REASON_LINEAGE, "resume token was issued by another cluster; start with WithState"},
 		{"a token of another cluster and range", &pb.CreateWatch{Key: []byte("d"), Start: at(other(func(p *wire.Position) { p.Cluster = wire.ClusterKey("x") }))}, pb.EndReason_END_REASON_INVALID, "another key"},
 		{"a revision of another cluster", &pb.CreateWatch{Key: []byte("c"), Start: now, ClusterId: "x", Lineage: 1}, pb.EndReason_END_REASON_LINEAGE, "start revision was issued by another cluster"},
-		{"a revision of another cluster, of whatever lineage", &pb.CreateWatch{Key: []byte("c"), Start: now, ClusterId: "x"}, pb.EndReason_END_REASON_LINEAGE, "another cluster"},
+		{"a revision of another cluster, of any lineage", &pb.CreateWatch{Key: []byte("c"), Start: now, ClusterId: "x"}, pb.EndReason_END_REASON_LINEAGE, "another cluster"},
 		{"another lineage of this cluster", &pb.CreateWatch{Key: []byte("c"), Start: now, ClusterId: "test", Lineage: 7}, pb.EndReason_END_REASON_LINEAGE, "list, then watch"},
 		{"a token of another lineage", &pb.CreateWatch{Key: []byte("c"), Start: at(other(func(p *wire.Position) { p.Lineage = 3 }))}, pb.EndReason_END_REASON_LINEAGE, "list, then watch"},
 		{"a token below the floor", &pb.CreateWatch{Key: []byte("c"), Start: at(other(func(p *wire.Position) { p.Revision = 3 }))}, pb.EndReason_END_REASON_COMPACTED, "list, then watch"},

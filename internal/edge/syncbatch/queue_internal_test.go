@@ -99,15 +99,15 @@ func TestStalledBatches(t *testing.T) {
 		change        func(*Batch)
 		placed, begun bool
 	}{
-		"it is read":            {p.Stalled, func(*Batch) {}, true, true},
-		"it has stalled":        {p.Stalled + 1, func(*Batch) {}, false, true},
-		"for long":              {p.Hold, func(*Batch) {}, false, true},
-		"for too long":          {p.Hold + 1, func(*Batch) {}, false, false},
-		"a part is being made":  {p.Hold + 1, func(x *Batch) { x.making = 1 }, true, true},
-		"it is being loaded":    {p.Hold + 1, func(x *Batch) { x.state = Loads }, true, true},
-		"no watch, others may":  {0, func(x *Batch) { clear(x.watches) }, true, true},
-		"no watch, none may":    {0, func(x *Batch) { clear(x.watches); x.begun = now.Add(-p.Share) }, false, false},
-		"a watch, no other may": {0, func(x *Batch) { x.begun = now.Add(-p.Share) }, true, true},
+		"it is read":                     {p.Stalled, func(*Batch) {}, true, true},
+		"it has stalled":                 {p.Stalled + 1, func(*Batch) {}, false, true},
+		"for long":                       {p.Hold, func(*Batch) {}, false, true},
+		"for too long":                   {p.Hold + 1, func(*Batch) {}, false, false},
+		"a part is being made":           {p.Hold + 1, func(x *Batch) { x.making = 1 }, true, true},
+		"it is being loaded":             {p.Hold + 1, func(x *Batch) { x.state = Loads }, true, true},
+		"no watch, and others may join":  {0, func(x *Batch) { clear(x.watches) }, true, true},
+		"no watch, and none may join":    {0, func(x *Batch) { clear(x.watches); x.begun = now.Add(-p.Share) }, false, false},
+		"a watch, and no other may join": {0, func(x *Batch) { x.begun = now.Add(-p.Share) }, true, true},
 	} {
 		q := New(Config{Patience: UsualPatience(), MaxResyncs: 9})
 		x := newUnit(q, test.idle)

@@ -395,10 +395,10 @@ func TestStates(t *testing.T) {
 			w.status["b"].Replicas[0].Source = shardwatchv1.ReplicaSource_REPLICA_SOURCE_ETCD
 		}, Warn, TakenOver, "a does not answer. 1 shard is read from etcd by a replica in the owner's place. 4 of 6 copies serve."},
 		"a replica is dead":      {func(w *world) { w.kill("c") }, Warn, Thin, "c does not answer. 4 of 6 copies serve."},
-		"all are gone but one":   {func(w *world) { w.kill("a"); w.kill("c") }, Warn, Thin, "a and c do not answer. 2 of 6 copies serve."},
-		"nobody has it":          {func(w *world) { w.kill("a"); w.kill("b"); w.kill("c") }, Bad, Down, "2 shards are served by no node. etcd does not answer. a, b and c do not answer. 0 of 6 copies serve."},
+		"all but one are dead":   {func(w *world) { w.kill("a"); w.kill("c") }, Warn, Thin, "a and c do not answer. 2 of 6 copies serve."},
+		"no node has it":         {func(w *world) { w.kill("a"); w.kill("b"); w.kill("c") }, Bad, Down, "2 shards are served by no node. etcd does not answer. a, b and c do not answer. 0 of 6 copies serve."},
 		"one has left":           {func(w *world) { w.member("c", func(m *shardwatchv1.Member) { m.State = left }); delete(w.status, "c") }, Warn, Thin, "4 of 6 copies serve."},
-		"etcd is away":           {func(w *world) { w.age(30 * time.Second) }, Bad, Stale, "etcd has not answered for 30s: the served data is that old."},
+		"etcd is unavailable":    {func(w *world) { w.age(30 * time.Second) }, Bad, Stale, "etcd has not answered for 30s: the served data is that old."},
 		"one node is cut off":    {func(w *world) { w.status["c"].Replicas[0].Age = durationpb.New(time.Minute) }, Warn, Thin, "c has shards older than 5s."},
 		"a copy is being loaded": {func(w *world) { w.status["c"].Replicas[0].Ready = false }, Warn, Thin, "5 of 6 copies serve."},
 		"a copy is wrong":        {func(w *world) { w.status["c"].Replicas[0].Ready, w.status["c"].Replicas[0].Quarantined = false, true }, Warn, Thin, "5 of 6 copies serve."},
@@ -473,8 +473,8 @@ func TestNews(t *testing.T) {
 				m.Lineage, m.Origin = 2, &shard.Origin{Cause: kv.CauseRevision, Reason: "its revision went back"}
 			})
 		}, []string{"Lineage 2 has begun: its revision went back. All shards are reloaded."}},
-		"a copy is wrong":      {func(w *world) { w.status["b"].Replicas[1].Quarantined = true }, []string{"b has a wrong copy of 1 shard: it is reloaded, and other nodes serve it."}},
-		"etcd is away for one": {func(w *world) { w.status["b"] = &shardwatchv1.StatusResponse{EtcdAge: durationpb.New(time.Minute)} }, []string{"etcd does not answer b."}},
+		"a copy is wrong":             {func(w *world) { w.status["b"].Replicas[1].Quarantined = true }, []string{"b has a wrong copy of 1 shard: it is reloaded, and other nodes serve it."}},
+		"etcd is unavailable for one": {func(w *world) { w.status["b"] = &shardwatchv1.StatusResponse{EtcdAge: durationpb.New(time.Minute)} }, []string{"etcd does not answer b."}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before, w := newWorld(6).observed(), newWorld(6)

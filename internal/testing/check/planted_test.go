@@ -139,7 +139,7 @@ func TestPlantedFaults(t *testing.T) {
 		{"another version", func(s *check.Seen) {
 			s.Ops[1].Events[0].KV.Version = 7
 		}, []P{reliable}, "version 7"},
-		{"a delete told as a put", func(s *check.Seen) {
+		{"a delete reported as a put", func(s *check.Seen) {
 			s.Ops[8].Events[0].Type = kv.Put
 		}, []P{reliable}, `expected DELETE "b" at 7`},
 		{"an event that never was", func(s *check.Seen) {
@@ -168,25 +168,25 @@ func TestPlantedFaults(t *testing.T) {
 		{"created too late", func(s *check.Seen) {
 			s.Start, s.Ops[0].Revision = 0, 2
 		}, []P{bookmarkable}, "expected nothing up to 2 any more"},
-		{"a resume that skips, the events gone", func(s *check.Seen) {
+		{"a resume that skips, the events missing", func(s *check.Seen) {
 			s.Ops[5].Revision = 7
 			s.Ops = slices.Delete(s.Ops, 6, 7)
 			s.Ops = slices.Delete(s.Ops, 6, 7) // the progress as well
 		}, []P{resumable, reliable}, `expected PUT "b" mod 6 create 3 version 3 value 0000000000000006, got resumed on node "y" from 7`},
-		{"a right resume, the first event gone", func(s *check.Seen) {
+		{"a right resume, the first event missing", func(s *check.Seen) {
 			s.Ops = slices.Delete(s.Ops, 6, 8)
 		}, []P{resumable, reliable}, "expected to resume with revision 6 after 5, got revision 7"},
 		{"a resume that repeats", func(s *check.Seen) {
 			s.Ops[5].Revision = 5
 			s.Ops = slices.Insert(s.Ops, 6, s.Ops[4])
 		}, []P{resumable, unique}, "expected a revision above 5, which was delivered before"},
-		{"nothing behind a resume", func(s *check.Seen) {
+		{"nothing after a resume", func(s *check.Seen) {
 			s.Ops = s.Ops[:6]
 		}, []P{resumable, reliable}, "and nothing came"},
 		{"a key not asked for", func(s *check.Seen) {
 			s.Range = kv.Single("a")
 		}, []P{filtered}, `filtered: w at revision 3 key "b": expected keys of "a", got PUT "b"`},
-		{"puts that nobody asked for", func(s *check.Seen) {
+		{"puts without a request", func(s *check.Seen) {
 			s.NoPuts, s.Ops = true, slices.Concat(s.Ops[:2], s.Ops[8:9])
 		}, []P{filtered}, `filtered: w at revision 2 key "a": expected the types of events asked for, got PUT "a"`},
 		{"a delete that a watch of deletes did not get", func(s *check.Seen) {
@@ -226,7 +226,7 @@ func TestPlantedFaults(t *testing.T) {
 		{"a delta without a deleted key", resynced(check.Op{From: 3, Items: []check.Item{item(5, 0), item(4, 0)}}), []P{delta}, `key "b"`},
 		{"a delta of another snapshot", resynced(check.Op{From: 3, Items: []check.Item{item(4, 2), item(4, 0)}, Deleted: []string{"b"}}), []P{delta}, `key "c"`},
 		{"a delta with a key twice", resynced(check.Op{From: 3, Items: []check.Item{item(5, 0), item(4, 0), item(4, 0)}, Deleted: []string{"b"}}), []P{delta}, "each key once"},
-		{"an event of before a delta behind it", func(s *check.Seen) {
+		{"an event of before a delta after it", func(s *check.Seen) {
 			resynced(check.Op{From: 3, Items: []check.Item{item(5, 0), item(4, 0)}, Deleted: []string{"b"}})(s)
 			e := planted[5].Events[0]
 			s.Ops = slices.Insert(s.Ops, 4, check.Op{Kind: check.OpBatch, Revision: 7, Events: []check.Event{prev(e, planted[4].Events[0])}})

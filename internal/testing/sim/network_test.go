@@ -210,7 +210,7 @@ func TestNetwork(t *testing.T) {
 			n.Revive("b")
 			pair(t, n)
 		},
-		"a host killed behind a cut link is known to be when it is healed": func(t *testing.T, n *sim.Network) {
+		"a host killed after its link was cut is found dead when the link is healed": func(t *testing.T, n *sim.Network) {
 			a, b, _ := pair(t, n)
 			n.Cut("a", "b")
 			n.Kill("b")
@@ -219,7 +219,7 @@ func TestNetwork(t *testing.T) {
 			n.Heal("a", "b")
 			fails(t, "read", read(a), syscall.ECONNRESET)
 		},
-		"a connection that nobody accepted dies with its listener": func(t *testing.T, n *sim.Network) {
+		"an unaccepted connection dies with its listener": func(t *testing.T, n *sim.Network) {
 			_, _, lis := pair(t, n)
 			c, err := n.Dial(t.Context(), "a", "b:1")
 			if err != nil {
