@@ -21,18 +21,18 @@ func TestContributingShowsTheLayers(t *testing.T) {
 		t.Fatal("CONTRIBUTING.md has no drawing of the layout")
 	}
 	says := map[string]string{}
-	above, last := len(floors()), ""
+	above, last := len(layers()), ""
 	for line := range strings.Lines(picture) {
 		name := strings.Fields(line)[0]
 		says[name] = line
-		floor := floorOf(name)
+		layer := layerOf(name)
 		switch {
-		case floor < 0:
+		case layer < 0:
 			t.Errorf("the layout names %s, which is in no layer", name)
-		case floor > above:
+		case layer > above:
 			t.Errorf("the layout has %s below %s, which it may import", name, last)
 		}
-		above, last = floor, name
+		above, last = layer, name
 	}
 	for name, what := range map[string]string{
 		"internal/etcd": "ENTERS", "internal/cache": "KEPT", "internal/edge/native": "LEAVES", "internal/control/planner": "DECIDES",

@@ -163,7 +163,7 @@ func TestPortsAreProtected(t *testing.T) {
 			t.Errorf("CACHENODE_INSECURE=%s", settings["CACHENODE_INSECURE"])
 		}
 		probesSpeakTLS(t, &pod.Containers[0], !open)
-		metricsHaveTheirOwnDoor(t, objects)
+		onlyLabelledNamespacesReachMetrics(t, objects)
 		for _, m := range of[*monitoring.ServiceMonitor](objects) {
 			for _, e := range m.Spec.Endpoints {
 				if e.Port != "http" || e.Path != "/metrics" || (e.Scheme.String() == "https") == open || (e.TLSConfig != nil) == open {
@@ -217,17 +217,17 @@ func secretOf(pod *core.PodSpec, file string) string {
 	return ""
 }
 
-// metricsHaveTheirOwnDoor checks that from other pods the HTTP port is reached by
+// onlyLabelledNamespacesReachMetrics checks that from other pods the HTTP port is reached by
 // those of labelled namespaces alone.
-func metricsHaveTheirOwnDoor(t *testing.T, objects []runtime.Object) {
+func onlyLabelledNamespacesReachMetrics(t *testing.T, objects []runtime.Object) {
 	t.Helper()
-	doors := 0
+	rules := 0
 	for _, n := range of[*networking.NetworkPolicy](objects) {
 		for _, rule := range n.Spec.Ingress {
 			if !slices.ContainsFunc(rule.Ports, func(p networking.NetworkPolicyPort) bool { return p.Port == nil || p.Port.StrVal == "http" }) && len(rule.Ports) > 0 {
 				continue
 			}
-			doors++
+			rules++
 			for _, from := range rule.From {
 				if len(rule.Ports) != 1 || from.NamespaceSelector == nil || from.NamespaceSelector.MatchLabels["shardwatch-metrics"] != "true" {
 					t.Errorf("NetworkPolicy %s: %+v", n.Name, rule)
@@ -235,8 +235,8 @@ func metricsHaveTheirOwnDoor(t *testing.T, objects []runtime.Object) {
 			}
 		}
 	}
-	if doors != 1 {
-		t.Errorf("%d rules are about the HTTP port", doors)
+	if rules != 1 {
+		t.Errorf("%d rules are about the HTTP port", rules)
 	}
 }
 

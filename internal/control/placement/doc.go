@@ -1,4 +1,4 @@
-// Package placement agrees on the shard map. It is the only door to raft.
+// Package placement agrees on the shard map. It is the only package that imports raft.
 //
 // Read [Placement] first. Some nodes are voters (see Config.BootstrapExpect):
 // they keep a raft log of [shard.Command]s and the map that comes of it. All

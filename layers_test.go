@@ -31,9 +31,9 @@ type pkg struct {
 	XTestImports []string
 }
 
-// floors are the layers of packages, lowest first. A package may import packages of lower
+// layers are the layers of packages, lowest first. A package may import packages of lower
 // layers, and none of its own layer or above.
-func floors() [][]string {
+func layers() [][]string {
 	return [][]string{
 		{"internal/beat", "internal/wait", "internal/protofields", "internal/edge/rawconn", "internal/edge/grpcserver/callhead", "internal/edge/grpcserver/services", "internal/edge/dispatch", "internal/yield", "internal/testing/testkit", "internal/files/testseed"},
 		{"internal/edge/grpcserver/socket"},
@@ -112,10 +112,10 @@ func beside() map[string][]string {
 
 // mayUseAPI reports whether packages of a layer may use the generated API: internal/wire
 // and the layers above it.
-func mayUseAPI(floor int) bool { return floor >= floorOf("internal/wire") }
+func mayUseAPI(layer int) bool { return layer >= layerOf("internal/wire") }
 
-// door restricts the packages that may import a library.
-type door struct {
+// restriction lists the packages that may import a library.
+type restriction struct {
 	library string
 	// only are the packages that may import it, besides those in test/ and bench/.
 	only []string
@@ -126,8 +126,8 @@ type door struct {
 	messages []string
 }
 
-func doors() []door {
-	return []door{
+func restrictions() []restriction {
+	return []restriction{
 		{"go.etcd.io/etcd/client/v3", []string{"internal/etcd/...", "internal/testing/etcdtest", "internal/testing/devetcd"}, true, nil},
 		// etcd's lock and election services are declared within its server.
 		{"go.etcd.io/etcd/server/v3", []string{"internal/testing/etcdtest", "internal/testing/devetcd"}, true, []string{
@@ -185,8 +185,8 @@ func TestPackagesHaveOneLayerAndOneRow(t *testing.T) {
 			}
 		}
 	}
-	for _, floor := range floors() {
-		for _, name := range floor {
+	for _, layer := range layers() {
+		for _, name := range layer {
 			placed[name]++
 		}
 	}
@@ -257,11 +257,11 @@ func impure(t *testing.T, file string, text []byte) (sentences []string) {
 func breaks(p pkg) (sentences []string) {
 	name := inside(p.ImportPath)
 	if known(name) == "" {
-		return []string{fmt.Sprintf("%s is in no layer: add it to floors in house_test.go and to the table in docs/architecture.md", name)}
+		return []string{fmt.Sprintf("%s is in no layer: add it to layers in layers_test.go and to the table in docs/architecture.md", name)}
 	}
 	inTests := slices.Concat(p.TestImports, p.XTestImports)
 	for _, imported := range p.Imports {
-		if why := wrongFloor(name, inside(imported)); why != "" {
+		if why := wrongLayer(name, inside(imported)); why != "" {
 			sentences = append(sentences, why)
 		}
 	}
@@ -272,7 +272,7 @@ func breaks(p pkg) (sentences []string) {
 			}
 		}
 	}
-	for _, d := range doors() {
+	for _, d := range restrictions() {
 		if match("test/...", name) || match("bench/...", name) || slices.ContainsFunc(d.only, func(o string) bool { return match(o, name) }) {
 			continue
 		}
@@ -289,9 +289,9 @@ func breaks(p pkg) (sentences []string) {
 	return sentences
 }
 
-// wrongFloor returns the reason why name may not import imported, a package inside or
+// wrongLayer returns the reason why name may not import imported, a package inside or
 // outside the module, or "".
-func wrongFloor(name, imported string) string {
+func wrongLayer(name, imported string) string {
 	if !ours(imported) {
 		return ""
 	}
@@ -301,7 +301,7 @@ func wrongFloor(name, imported string) string {
 		}
 		return fmt.Sprintf("%s imports %s: it may import %s only", name, imported, strings.Join(allowed, ", "))
 	}
-	from, to := floorOf(name), floorOf(imported)
+	from, to := layerOf(name), layerOf(imported)
 	switch {
 	case match("api/...", imported):
 		if mayUseAPI(from) {
@@ -320,9 +320,9 @@ func wrongFloor(name, imported string) string {
 	return ""
 }
 
-// known returns the entry of floors or beside that covers name, or "".
+// known returns the entry of layers or beside that covers name, or "".
 func known(name string) string {
-	if floorOf(name) >= 0 {
+	if layerOf(name) >= 0 {
 		return name
 	}
 	if name == "" { // the root: this test
@@ -337,9 +337,9 @@ func known(name string) string {
 	return best
 }
 
-// floorOf returns the layer of a package, from 0, or -1.
-func floorOf(name string) int {
-	return slices.IndexFunc(floors(), func(floor []string) bool { return slices.Contains(floor, name) })
+// layerOf returns the layer of a package, from 0, or -1.
+func layerOf(name string) int {
+	return slices.IndexFunc(layers(), func(layer []string) bool { return slices.Contains(layer, name) })
 }
 
 func match(entry, name string) bool {
@@ -398,30 +398,30 @@ func TestImportRulesRejectViolations(t *testing.T) {
 		p    pkg
 		want string // "": no rule is broken
 	}{
-		"down":                       {in("internal/cache", "internal/kv", "context"), ""},
-		"up":                         {in("internal/kv", "internal/cache"), "internal/kv imports internal/cache: imports go down, never up"},
-		"sideways":                   {in("internal/etcd", "internal/replica"), "internal/etcd imports internal/replica: both are in one layer"},
-		"into itself by a subfolder": {in("internal/etcd/sub", "internal/kv"), "internal/etcd/sub is in no layer"},
-		"an unknown package":         {in("internal/util"), "internal/util is in no layer"},
-		"the API below the wire":     {in("internal/shard", "api/proto/shardwatch/v1"), "only internal/wire and the layers above it may import the API"},
-		"the API at the wire":        {in("internal/wire", "api/proto/shardwatch/v1"), ""},
-		"the client in a server":     {in("internal/edge/server", "client"), "internal/edge/server imports client: that package is outside the layers"},
-		"the client in the demo":     {in("cmd/cachenode", "client"), ""},
-		"the servers in the client":  {in("client", "internal/kv"), "client imports internal/kv: it may import api/..., client/internal/... only"},
-		"the servers in cachectl":    {in("cmd/cachectl", "internal/shard"), "cmd/cachectl imports internal/shard: it may import client"},
-		"tests see all":              {in("test/chaos", "internal/node", "go.etcd.io/etcd/client/v3"), ""},
-		"etcd past its door":         {in("internal/cache", "go.etcd.io/etcd/client/v3"), "internal/cache imports go.etcd.io/etcd/client/v3: only internal/etcd/..."},
-		"a package of etcd's":        {in("internal/node", "go.etcd.io/etcd/client/v3/concurrency"), "one package per library"},
-		"etcd's server":              {in("internal/node", "go.etcd.io/etcd/server/v3/etcdserver/api/v3lock"), "one package per library"},
-		"messages of etcd's server":  {in("internal/node", "go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"), ""},
-		"etcd in a test":             {inTest("internal/node", "go.etcd.io/etcd/client/v3"), ""},
-		"memberlist in a test":       {inTest("internal/node", "github.com/hashicorp/memberlist"), "only internal/membership may"},
-		"raft's store":               {in("internal/node", "github.com/hashicorp/raft-boltdb/v2"), "only internal/control/placement may"},
-		"status codes":               {in("internal/edge/server", "google.golang.org/grpc/status"), "only internal/wire, internal/edge/grpcserver, internal/edge/grpcserver/callhead, internal/edge/grpcserver/services, internal/edge/grpcserver/interoptest, client, client/..., api/... may"},
-		"status codes at their door": {in("internal/wire", "google.golang.org/grpc/status"), ""},
-		"a decision with a socket":   {in("internal/control/mapchange", "internal/shard", "net"), "internal/control/mapchange imports net: a pure package has no I/O"},
-		"a decision on values":       {in("internal/control/mapchange", "internal/shard", "internal/kv", "slices"), ""},
-		"cobra":                      {in("internal/ops/config", "github.com/spf13/cobra"), "only cmd/cachenode, cmd/cachectl, cmd/cachectl/internal/... may"},
+		"down":                          {in("internal/cache", "internal/kv", "context"), ""},
+		"up":                            {in("internal/kv", "internal/cache"), "internal/kv imports internal/cache: imports go down, never up"},
+		"sideways":                      {in("internal/etcd", "internal/replica"), "internal/etcd imports internal/replica: both are in one layer"},
+		"into itself by a subfolder":    {in("internal/etcd/sub", "internal/kv"), "internal/etcd/sub is in no layer"},
+		"an unknown package":            {in("internal/util"), "internal/util is in no layer"},
+		"the API below the wire":        {in("internal/shard", "api/proto/shardwatch/v1"), "only internal/wire and the layers above it may import the API"},
+		"the API at the wire":           {in("internal/wire", "api/proto/shardwatch/v1"), ""},
+		"the client in a server":        {in("internal/edge/server", "client"), "internal/edge/server imports client: that package is outside the layers"},
+		"the client in the demo":        {in("cmd/cachenode", "client"), ""},
+		"the servers in the client":     {in("client", "internal/kv"), "client imports internal/kv: it may import api/..., client/internal/... only"},
+		"the servers in cachectl":       {in("cmd/cachectl", "internal/shard"), "cmd/cachectl imports internal/shard: it may import client"},
+		"tests see all":                 {in("test/chaos", "internal/node", "go.etcd.io/etcd/client/v3"), ""},
+		"etcd outside its package":      {in("internal/cache", "go.etcd.io/etcd/client/v3"), "internal/cache imports go.etcd.io/etcd/client/v3: only internal/etcd/..."},
+		"a package of etcd's":           {in("internal/node", "go.etcd.io/etcd/client/v3/concurrency"), "one package per library"},
+		"etcd's server":                 {in("internal/node", "go.etcd.io/etcd/server/v3/etcdserver/api/v3lock"), "one package per library"},
+		"messages of etcd's server":     {in("internal/node", "go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"), ""},
+		"etcd in a test":                {inTest("internal/node", "go.etcd.io/etcd/client/v3"), ""},
+		"memberlist in a test":          {inTest("internal/node", "github.com/hashicorp/memberlist"), "only internal/membership may"},
+		"raft's store":                  {in("internal/node", "github.com/hashicorp/raft-boltdb/v2"), "only internal/control/placement may"},
+		"status codes":                  {in("internal/edge/server", "google.golang.org/grpc/status"), "only internal/wire, internal/edge/grpcserver, internal/edge/grpcserver/callhead, internal/edge/grpcserver/services, internal/edge/grpcserver/interoptest, client, client/..., api/... may"},
+		"status codes in their package": {in("internal/wire", "google.golang.org/grpc/status"), ""},
+		"a decision with a socket":      {in("internal/control/mapchange", "internal/shard", "net"), "internal/control/mapchange imports net: a pure package has no I/O"},
+		"a decision on values":          {in("internal/control/mapchange", "internal/shard", "internal/kv", "slices"), ""},
+		"cobra":                         {in("internal/ops/config", "github.com/spf13/cobra"), "only cmd/cachenode, cmd/cachectl, cmd/cachectl/internal/... may"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := strings.Join(breaks(c.p), "\n")
