@@ -81,7 +81,7 @@ func TestAUnitInPartIsDroppedWithItsNode(t *testing.T) {
 
 // OnResume gets the previous node of the watch and the reason why the watch left it, not
 // the errors in between. LastError is set only while no node serves the watch.
-func TestOnResumeNamesTheReasonWhyTheWatchMoved(t *testing.T) {
+func TestOnResumeNamesTheReasonOfTheMove(t *testing.T) {
 	onBench(t, func(b *bench) {
 		told := make(chan Resume, 1)
 		w := b.watch(FromRevision(11), OnResume(func(r Resume) { told <- r }))

@@ -125,7 +125,7 @@ func TestWatchSurvives(t *testing.T) {
 }
 
 // A stopped node that wakes up again has no watches that get stale events.
-func TestStoppedNodeWakesUp(t *testing.T) {
+func TestAResumedNodeHasNoStaleWatches(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	c := connect(t, cluster)
 	w := c.Watch(t.Context(), demo, client.FromRevision(2))

@@ -160,7 +160,7 @@ func TestFollowingAChangeAtASilentNode(t *testing.T) {
 	}
 }
 
-func TestGivingUpOnAChange(t *testing.T) {
+func TestACanceledChange(t *testing.T) {
 	cluster := start(t, clienttest.Config{Replicas: 1})
 	c := connect(t, cluster)
 	cluster.HoldFilling(true)

@@ -12,7 +12,7 @@ import (
 )
 
 // Sync returns once the mirror has the state, or returns the reason why it does not.
-func TestSyncReturnsTheReasonWhyAMirrorIsNotReady(t *testing.T) {
+func TestSyncReturnsTheReasonThatAMirrorIsNotReady(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	cluster.Put("/demo/a", "1")
 	c := connect(t, cluster)

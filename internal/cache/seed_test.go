@@ -148,7 +148,7 @@ func TestTooFarApartToMerge(t *testing.T) {
 
 // Shards are split, merged and cut differently many times, at random progress. The states,
 // the window and the old deletes of each resulting cache agree with the model.
-func TestHeirsAgainstModel(t *testing.T) {
+func TestSplitsAndMergesAgainstModel(t *testing.T) {
 	rng := testseed.Rand(t)
 	generations := 150
 	if testing.Short() {

@@ -130,7 +130,7 @@ func TestFarBehindWatchKeepsItsPermit(t *testing.T) {
 }
 
 // A history request whose caller has stopped is not read.
-func TestGivenUpHistoryIsNotRead(t *testing.T) {
+func TestCanceledHistoryRequestsAreNotRead(t *testing.T) {
 	for name, busy := range map[string]bool{"waiting for its turn": true, "waiting for a permit": false} {
 		t.Run(name, func(t *testing.T) {
 			one := NewLocalPermits(1)

@@ -243,7 +243,7 @@ func TestChildrenOfASplitInherit(t *testing.T) {
 
 // The child of a split that keeps its parent's ID gets a new log on disk: the parent's log lacks the other child's
 // changes from the split on.
-func TestAChildWithItsParentsNumberBeginsAnew(t *testing.T) {
+func TestAChildWithItsParentsIDGetsANewLog(t *testing.T) {
 	w := newWorld(t, nil)
 	dir := t.TempDir()
 	s := New(Config{Dir: dir, MaxBytes: 64 << 20})
@@ -279,7 +279,7 @@ func TestAChildWithItsParentsNumberBeginsAnew(t *testing.T) {
 
 // A segment is removed as soon as its successor has all revisions from the cache's floor on, and not one revision
 // earlier.
-func TestSegmentsGoOnceTheirSuccessorReachesTheFloor(t *testing.T) {
+func TestSegmentsAreRemovedOnceTheirSuccessorReachesTheFloor(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 2000
 	s := New(Config{Dir: t.TempDir(), MaxBytes: 1 << 20})

@@ -92,7 +92,7 @@ func TestEtcdAway(t *testing.T) {
 }
 
 // Without etcd no cluster is founded: the nodes report why, and retry.
-func TestEtcdNotThereYet(t *testing.T) {
+func TestNoClusterIsFoundedWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 1, shards(2, 3))
 	c.etcd = etcdtest.Start(t)

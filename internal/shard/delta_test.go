@@ -106,7 +106,7 @@ func sameMap(a, b *shard.Map) bool {
 }
 
 // The size of a delta does not depend on the size of the map.
-func TestADeltaNamesOnlyWhatHasChanged(t *testing.T) {
+func TestADeltaNamesOnlyTheChanges(t *testing.T) {
 	var cuts []string
 	for i := range 10_000 {
 		cuts = append(cuts, fmt.Sprintf("%06d", i))

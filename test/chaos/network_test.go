@@ -24,7 +24,7 @@ func hear(t *testing.T, from *host, ip string, patience time.Duration) error {
 	return exec.CommandContext(ctx, bin, args...).Run()
 }
 
-func TestNetworkIsCutAndMended(t *testing.T) {
+func TestNetworkIsCutAndRestored(t *testing.T) {
 	if err := netless(); err != nil {
 		t.Skip(err)
 	}
@@ -83,7 +83,7 @@ func TestNetworkIsCutAndMended(t *testing.T) {
 }
 
 // A run removes the leftovers of crashed runs, and keeps the resources of live processes.
-func TestSweepTakesTheDeadOnly(t *testing.T) {
+func TestSweepRemovesOnlyLeftovers(t *testing.T) {
 	if err := netless(); err != nil {
 		t.Skip(err)
 	}

@@ -108,7 +108,7 @@ func goOutput(dir string, args ...string) (string, error) {
 }
 
 // A test skips with the reason why its program cannot be built.
-func TestBuildThatFailsSaysWhy(t *testing.T) {
+func TestFailedBuildReportsTheReason(t *testing.T) {
 	if _, err := goOutput(".", "build", "./testdata/none"); err == nil || !strings.Contains(err.Error(), "testdata/none: directory not found") {
 		t.Errorf("%v", err)
 	}

@@ -37,7 +37,7 @@ type compose struct {
 // with a separate address and name, with the settings and the certificates of the file, and
 // Prometheus' settings reach the metrics of every node. Docker itself, the images and Grafana are
 // not tested.
-func TestComposeComesUp(t *testing.T) {
+func TestComposeStartsACluster(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skipf("it needs openssl, for certificates.sh: %v", err)
 	}

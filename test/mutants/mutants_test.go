@@ -33,7 +33,7 @@ func TestEveryMutantApplies(t *testing.T) {
 	}
 }
 
-func TestAMutantThatDoesNotApplySaysSo(t *testing.T) {
+func TestAMutantThatDoesNotApplyIsReported(t *testing.T) {
 	sound := mutants.All()[0]
 	for want, change := range map[string]func(m *mutants.Mutant){
 		"occurs 0 times in " + sound.File:     func(m *mutants.Mutant) { m.Old = "no such text" },

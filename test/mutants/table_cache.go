@@ -47,11 +47,11 @@ func cacheGroup() Group {
 		},
 		{
 			Name: "merge-of-two-moments", Bug: "a merged shard starts with parts of different revisions", File: "seed.go",
-			Old: `roots, next = append(roots, root), max(next, oldest)`, New: `_ = root; roots, next = append(roots, v.root), max(next, oldest)`, Tests: "TestHeirsAgainstModel",
+			Old: `roots, next = append(roots, root), max(next, oldest)`, New: `_ = root; roots, next = append(roots, v.root), max(next, oldest)`, Tests: "TestSplitsAndMergesAgainstModel",
 		},
 		{
 			Name: "merge-drops-half", Bug: "loses half of a revision that is in both merged shards", File: "seed.go",
-			Old: `whole[n-1].Events = append(whole[n-1].Events, b.Events...)`, New: `continue`, Tests: "TestHeirsAgainstModel",
+			Old: `whole[n-1].Events = append(whole[n-1].Events, b.Events...)`, New: `continue`, Tests: "TestSplitsAndMergesAgainstModel",
 		},
 		{
 			Name: "floor-not-raised", Bug: "drops events from the window without raising its floor", File: "window.go",

@@ -16,7 +16,7 @@ func clientGroup() Group {
 			Name: "sync-of-an-ended-mirror", Bug: "a mirror that ended without a state is ready", Package: "client/mirror", File: "mirror/mirror.go",
 			Old: `if !m.View().held() {
 			return fmt`, New: `if m.View().held() && m.Err() == nil {
-			return fmt`, Tests: "TestSyncReturnsTheReasonWhyAMirrorIsNotReady",
+			return fmt`, Tests: "TestSyncReturnsTheReasonThatAMirrorIsNotReady",
 		},
 		{
 			Name: "follow-skips-a-failed-update", Bug: "does not pass a failed update again", Package: "client/follow", File: "follow/follow.go",
@@ -178,11 +178,11 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-reason-of-detour", Bug: "OnResume reports the failure of a node that never served the watch", File: "watch_move.go",
-			Old: `if w.reason == nil {`, New: `if true {`, Tests: "TestOnResumeNamesTheReasonWhyTheWatchMoved",
+			Old: `if w.reason == nil {`, New: `if true {`, Tests: "TestOnResumeNamesTheReasonOfTheMove",
 		},
 		{
 			Name: "client-last-error-stays", Bug: "a served watch reports its last failure", File: "watch_arrive.go",
-			Old: `w.nodeName, w.reason, w.lastErr = name, nil, nil`, New: `w.nodeName, w.reason = name, nil`, Tests: "TestOnResumeNamesTheReasonWhyTheWatchMoved",
+			Old: `w.nodeName, w.reason, w.lastErr = name, nil, nil`, New: `w.nodeName, w.reason = name, nil`, Tests: "TestOnResumeNamesTheReasonOfTheMove",
 		},
 		{
 			Name: "client-attached-early", Bug: "a watch counts as attached before its node has started it", File: "watch.go",

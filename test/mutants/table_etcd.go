@@ -248,7 +248,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "given-up-history-read", Bug: "reads history for a caller that has stopped waiting", File: "history.go",
-			Old: "case <-ctx.Done():\n\t\t\tc.pastReads.remove(one)", New: `case <-ctx.Done():`, Tests: "TestGivenUpHistoryIsNotRead",
+			Old: "case <-ctx.Done():\n\t\t\tc.pastReads.remove(one)", New: `case <-ctx.Done():`, Tests: "TestCanceledHistoryRequestsAreNotRead",
 		},
 		{
 			Name: "history-beside-events", Bug: "reads history on the watches' connection", File: "history.go",
@@ -256,11 +256,11 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "unpermitted-history-read", Bug: "reads history for a caller without a permit", File: "history.go",
-			Old: "if err != nil {\n\t\t\t\tc.pastReads.remove(one)", New: `if err != nil {`, Tests: "TestGivenUpHistoryIsNotRead",
+			Old: "if err != nil {\n\t\t\t\tc.pastReads.remove(one)", New: `if err != nil {`, Tests: "TestCanceledHistoryRequestsAreNotRead",
 		},
 		{
 			Name: "history-turn-kept", Bug: "keeps the turn for reading history", File: "history.go",
-			Old: "<-c.historian\n\t\t\tif err", New: `if err`, Tests: "TestGivenUpHistoryIsNotRead",
+			Old: "<-c.historian\n\t\t\tif err", New: `if err`, Tests: "TestCanceledHistoryRequestsAreNotRead",
 		},
 		{
 			Name: "history-of-no-request", Bug: "uses the answer to another watch for a history request", File: "history.go",

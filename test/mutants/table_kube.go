@@ -284,7 +284,7 @@ func kubeGuardGroup() Group {
 		},
 		{
 			Name: "kube-guard-whole-held", Bug: "does not use the review of an open watch for its next request", File: "guard.go",
-			Old: `(held || (!known || allowed) && g.holdsWhole(id, a)) {`, New: `held {`, Tests: "TestAWatchOfAPartComesBackWhileNoApiserverAnswers",
+			Old: `(held || (!known || allowed) && g.holdsWhole(id, a)) {`, New: `held {`, Tests: "TestAWatchOfAPartResumesWhileNoApiserverAnswers",
 		},
 		{
 			Name: "kube-guard-rejected", Bug: "accepts a rejected token again when no apiserver answers", File: "guard.go",

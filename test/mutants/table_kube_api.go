@@ -90,7 +90,7 @@ func kubeAPIGroup() Group {
 		},
 		{
 			Name: "kube-watch-early-bookmark", Bug: "sends a bookmark before events up to its version", File: "deliver.go",
-			Old: `s.bookmark(max(at, s.sent), false)`, New: `s.bookmark(max(at, s.f.fan.progress()), false)`, Tests: "TestABookmarkPassesNoEventThatComesMeanwhile",
+			Old: `s.bookmark(max(at, s.sent), false)`, New: `s.bookmark(max(at, s.f.fan.progress()), false)`, Tests: "TestABookmarkPassesNoConcurrentEvent",
 		},
 		{
 			Name: "kube-watch-passes-event", Bug: "the last bookmark of a watch is later than an unsent event", File: "watch.go",

@@ -185,7 +185,7 @@ func TestACallWithoutATokenIsRefused(t *testing.T) {
 }
 
 // A caller that stops waiting does not make its token refused.
-func TestGivingUpIsNoRefusal(t *testing.T) {
+func TestACanceledCallIsNoRefusal(t *testing.T) {
 	g := guarded(t, &fake{confirm: accepted}, func(c *Config) { c.MaxLookups = 1 })
 	token := signed(`{"username":"ann"}`)
 	g.lookups <- struct{}{}

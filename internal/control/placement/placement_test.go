@@ -660,7 +660,7 @@ func replicas(m *shard.Map) (out [][]shard.NodeID) {
 }
 
 // A leader whose disk hangs gives up, and the others elect.
-func TestLeaderWithHangingDiskGivesUp(t *testing.T) {
+func TestLeaderWithHangingDiskStepsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
 		nodes := []*node{c.add("n1", 3), c.add("n2", 3), c.add("n3", 3)}

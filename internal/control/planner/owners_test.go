@@ -187,7 +187,7 @@ func TestOwnersStayEven(t *testing.T) {
 
 // The leader makes only some of the planned moves at a time. For any homes of shards, settings, and
 // states, weights and zones of members, planning ends, and all parts of a merge then have one owner.
-func TestOwnersComeToRest(t *testing.T) {
+func TestOwnersConverge(t *testing.T) {
 	rng := testseed.Rand(t)
 	ms := nodes(7)
 	m := change(t, withShards(t, 40, 3), shard.Finalize{Level: shard.Level})

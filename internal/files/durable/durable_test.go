@@ -66,7 +66,7 @@ func TestFailedSyncIsReported(t *testing.T) {
 }
 
 // A file is not accepted as a directory.
-func TestMakeDirWhereAFileIs(t *testing.T) {
+func TestMakeDirRejectsAFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := WriteFile(file, []byte("1")); err != nil {
 		t.Fatal(err)

@@ -280,7 +280,7 @@ func (*interrupted) Attach(create func() any) any { return create() }
 
 // An event arrives during the turn of a watch, after the watch has taken its frames and before it makes its
 // bookmark. The bookmark does not pass the event.
-func TestABookmarkPassesNoEventThatComesMeanwhile(t *testing.T) {
+func TestABookmarkPassesNoConcurrentEvent(t *testing.T) {
 	x := newFanned(t)
 	v := x.view(t, "", "", "", 0, func(*pod) bool { return true })
 	v.step(t)

@@ -344,7 +344,7 @@ func TestAnApiserverThatStartsWithdrawsNothing(t *testing.T) {
 
 // The right to a whole resource covers a watch of a part of it. If that watch is opened again while no apiserver
 // answers, the review of the whole resource counts, not the review of the first request.
-func TestAWatchOfAPartComesBackWhileNoApiserverAnswers(t *testing.T) {
+func TestAWatchOfAPartResumesWhileNoApiserverAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &apiservers{allowed: map[string]bool{"alice": true}}
 		g := newGuard(t, s, nil)

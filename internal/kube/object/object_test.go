@@ -53,7 +53,7 @@ func TestACustomResourceIsParsedWithoutItsSchema(t *testing.T) {
 	}
 }
 
-func TestAVersionIsAddedWhereThereIsNone(t *testing.T) {
+func TestAMissingVersionIsAdded(t *testing.T) {
 	for raw, want := range map[string]string{
 		`{}`:                            `{"metadata":{"resourceVersion":"5"}}`,
 		`{"metadata":{}}`:               `{"metadata":{"resourceVersion":"5"}}`,

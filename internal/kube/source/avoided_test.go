@@ -102,7 +102,7 @@ func TestAnApiserverThatHangsLeavesTimeForTheNext(t *testing.T) {
 }
 
 // A request that its caller cancels, or that times out, does not count as a failure of an apiserver.
-func TestARequestThatIsGivenUpAvoidsNoServer(t *testing.T) {
+func TestACanceledRequestAvoidsNoServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, asked := hanging(t)
 		canceled, cancel := context.WithCancel(t.Context())

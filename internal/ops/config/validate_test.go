@@ -329,7 +329,7 @@ func TestClientsGetTheAdvertisedName(t *testing.T) {
 	}
 }
 
-func TestJoinWithoutAPortTakesOurs(t *testing.T) {
+func TestJoinWithoutAPortUsesTheOwnPort(t *testing.T) {
 	cfg := valid(t)
 	cfg.Listen.Gossip, cfg.Join = ":7999", []string{"nodes.internal", "a:7946", "fd00::1", "[fd00::2]:1"}
 	want := []string{"nodes.internal:7999", "a:7946", "[fd00::1]:7999", "[fd00::2]:1"}
