@@ -7,5 +7,5 @@
 // until no work is left. A dry run therefore shows the real steps, as long as no other
 // change intervenes.
 //
-// Everything here is data and pure functions; layers_test.go checks the imports.
+// Everything here is data and pure functions; house_test.go checks the imports.
 package mapchange

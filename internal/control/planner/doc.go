@@ -11,6 +11,6 @@
 // [Balance.Decide] splits and merges shards and changes their number of replicas by load. [Voters.Next]
 // and [Bootstrap.Decide] do the same for raft's voters.
 //
-// Everything here is data and pure functions: no clock, goroutine, logger or I/O, which layers_test.go
+// Everything here is data and pure functions: no clock, goroutine, logger or I/O, which house_test.go
 // checks. Package placement supplies the state and carries out the decisions.
 package planner

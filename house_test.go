@@ -257,7 +257,7 @@ func impure(t *testing.T, file string, text []byte) (sentences []string) {
 func breaks(p pkg) (sentences []string) {
 	name := inside(p.ImportPath)
 	if known(name) == "" {
-		return []string{fmt.Sprintf("%s is in no layer: add it to layers in layers_test.go and to the table in docs/architecture.md", name)}
+		return []string{fmt.Sprintf("%s is in no layer: add it to layers in house_test.go and to the table in docs/architecture.md", name)}
 	}
 	inTests := slices.Concat(p.TestImports, p.XTestImports)
 	for _, imported := range p.Imports {
