@@ -20,7 +20,7 @@ func etcdapiGroup() Group {
 		},
 		{
 			Name: "etcds-answers-kept", Bug: "holds the bytes of an answer that its client has read", File: "pass_answers.go",
-			Old: "func (l *answerLease) Put(*[]byte) { l.held.release() }", New: "func (l *answerLease) Put(*[]byte) {}", Tests: "TestAnswersOfEtcdsAreBounded",
+			Old: "func (l *answerLease) Put(*[]byte) { l.held.release() }", New: "func (l *answerLease) Put(*[]byte) {}", Tests: "TestTheBytesOfASentAnswerAreReleasedAtOnce",
 		},
 		{
 			Name: "etcds-writes-asked-twice", Bug: "sends a writing transaction to etcd again when its answer is large", File: "pass_txn.go",
