@@ -70,6 +70,18 @@ var instead = map[string]string{
 	`what is (held|sent|due|left|here|watched|fetched|needed|ready)`: `the noun: "the sent bytes", "the watched range"`,
 	`what is known of`:                                               `"the knowledge about"`,
 	`of what is`:                                                     `"of the", and the noun`,
+	`(is|are|was) told`:                                              `"receives", "learns"`,
+	`(is|are) about no`:                                              `"concerns no", "belongs to no"`,
+	`(gives?|gave|given) back`:                                       `"returns" or "releases"`,
+	`no more of it`:                                                  `"no further", and the noun`,
+	`(goes|go|going) by`:                                             `"uses", "follows"`,
+	`knows? of`:                                                      `"has seen", "has"`,
+	`comes? to it`:                                                   `"reaches"`,
+	`for ever`:                                                       `"permanently", "without end"`,
+	`those who`:                                                      `the actors' name`,
+	`by chance`:                                                      `"at random"`,
+	`stands? alone`:                                                  `"is isolated"`,
+	`to its end`:                                                     `"completely"`,
 	`(reads|ends) by itself`:                                         `"on its own", "unasked"`,
 }
 

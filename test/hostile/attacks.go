@@ -73,7 +73,7 @@ func Attacks() []Attack {
 		{"unauthenticated", "calls that etcd allows its users, without a token, at an etcd with authentication that takes the node's certificate for root's", etcdAPI, operator, unauthenticated},
 		{"reader-administers", "lineages, by a user of etcd's with the right to read everything and without root", nativeAPI, operator, readerAdministers},
 		{"homeless", "10,000 watches of keys whose node is gone", etcdAPI, reader, homeless},
-		{"drain-unread", "1,000 watches on streams that are not read, at a node that is told to end", "both", reader, unreadWindows},
+		{"drain-unread", "1,000 watches on streams that are not read, at a draining node", "both", reader, unreadWindows},
 		{"leases", "another client's lease: to attach keys, to end it, to list its keys", etcdAPI, writer, leases},
 		{"peers", "the port of nodes, with a certificate that a wildcard in theirs matches", peerAPI, sibling, peers},
 

@@ -28,6 +28,6 @@ func (s *Service) Permit(r *peerv1.PermitRequest, out grpc.ServerStreamingServer
 	if err := out.Send(&peerv1.PermitResponse{}); err != nil {
 		return err
 	}
-	<-out.Context().Done() // the permit is given back
+	<-out.Context().Done() // the caller releases the permit
 	return nil
 }

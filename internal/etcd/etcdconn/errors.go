@@ -102,7 +102,7 @@ func (s *situation) back() {
 }
 
 // Broken returns the error of a call of deed that failed without an answer: it is ErrUnavailable, ErrToken or
-// ErrTooLarge if etcd says so.
+// ErrTooLarge if etcd reports it.
 func Broken(deed string, err error) error {
 	if IsUnavailable(err) || errors.Is(err, errAttempt) {
 		return Unavailable(deed, err)

@@ -153,7 +153,7 @@ func (t *Trace) Settled(before time.Time, told func(*Entry)) {
 	}
 }
 
-// settle copies the entry of a slot to w; false: it is not due, or was told before.
+// settle copies the entry of a slot to w; false: it is not due, or has been reported.
 func (s *slot) settle(before time.Time, w *Entry) bool {
 	if s.revision.Load() == 0 {
 		return false

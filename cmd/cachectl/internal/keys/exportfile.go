@@ -111,7 +111,7 @@ func (e *exportReader) decode(v any) error {
 	return nil
 }
 
-// checkExport reads an export to its end and rejects data after it.
+// checkExport reads an export completely and rejects data after it.
 func checkExport(r io.Reader) error {
 	e, err := readExport(r)
 	for ok := true; ok && err == nil; {

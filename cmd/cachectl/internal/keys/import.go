@@ -61,7 +61,7 @@ Keys are written in transactions of at most --batch keys and 512 KiB. A transact
 fails if another client has changed one of its keys since the import read it; the
 import then ends with exit code 5. The keys get new revisions, and no leases.
 
-FILE is checked to its end before anything is written; standard input is not.`,
+FILE is checked completely before anything is written; standard input is not.`,
 		Example: `  cachectl import demo.jsonl --dry-run
   cachectl export --prefix /demo/ --context old | cachectl import - --context new`,
 		Args: cli.Takes("FILE"),

@@ -25,7 +25,7 @@ func newPutCommand(s *cli.Session) *cobra.Command {
 		SuggestFor: []string{"set", "write"},
 		Short:      "Write a key",
 		Long: `put writes a key to etcd and prints the revision of the change. VALUE - is read
-from standard input, to its end.
+from standard input, up to its last byte.
 
 With --if-revision it writes only if the key's last change has that revision, or
 with 0 if the key does not exist. If not, it changes nothing and exits with 5.`,
