@@ -273,8 +273,8 @@ func (m *mux) createdLocked(r *watchResponse) error {
 	return nil
 }
 
-// putLocked puts the updates of a response in the places of a watch. A response before the
-// announcement has none, and while the watch forms, its places get them from other watches.
+// putLocked puts the updates of a response in the places that the watch serves. A response
+// before the announcement has none.
 func (m *mux) putLocked(w *upstream, r *watchResponse, now time.Time) error {
 	if w.a == nil {
 		return nil
@@ -286,14 +286,10 @@ func (m *mux) putLocked(w *upstream, r *watchResponse, now time.Time) error {
 	for i := range updates {
 		if b := &updates[i].Batch; updates[i].Kind == kv.UpdateBatch {
 			w.lively, w.last = w.lively+updateBytes+b.Size(), now
-			if !w.forming {
-				m.splitLocked(w, b)
-			}
+			m.splitLocked(w, b)
 		}
 	}
-	if !w.forming {
-		m.toldLocked(w, now)
-	}
+	m.toldLocked(w, now)
 	return nil
 }
 

@@ -70,10 +70,13 @@ func (m *mux) dropLocked(p *place, w *upstream) {
 	}
 }
 
-// splitLocked queues the events of a revision in the places of their keys.
+// splitLocked queues the events of a revision in the places of their keys that w serves. While
+// w forms, its places get them from other watches.
 func (m *mux) splitLocked(w *upstream, b *kv.Batch) {
 	if len(w.places) == 1 && w.places[0].r == w.r {
-		m.queueLocked(w.places[0], kv.Update{Kind: kv.UpdateBatch, Revision: b.Revision, Batch: *b})
+		if p := w.places[0]; p.on == w {
+			m.queueLocked(p, kv.Update{Kind: kv.UpdateBatch, Revision: b.Revision, Batch: *b})
+		}
 		return
 	}
 	for i, part := range b.Split(w.ranges) {

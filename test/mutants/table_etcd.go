@@ -75,12 +75,18 @@ func etcdGroup() Group {
 			Old: `if w.a == nil || w.a.done != revision {`, New: `if w.a == nil {`, Tests: "TestRunTakesOverWithoutAGap",
 		},
 		{
-			Name: "run-brings-while-it-forms", Bug: "accepts events from the watch of a run before it takes over", File: "mux.go",
-			Old: "if !w.forming {\n\t\t\t\tm.splitLocked(w, b)", New: "if true {\n\t\t\t\tm.splitLocked(w, b)", Tests: "TestRunTakesOverWithoutAGap",
+			Name: "one-range-brings-while-it-forms", Bug: "accepts events from the watch of one range before it takes over", File: "upstream.go",
+			Old: `if p := w.places[0]; p.on == w {
+			m.queueLocked(p, kv.Update{Kind: kv.UpdateBatch`, New: `if p := w.places[0]; true {
+			m.queueLocked(p, kv.Update{Kind: kv.UpdateBatch`, Tests: "TestRunContinuesWithoutOneOfItsRanges",
+		},
+		{
+			Name: "run-brings-while-it-forms", Bug: "accepts events from the watch of a run before it takes over", File: "upstream.go",
+			Old: `if p := w.places[i]; p.on == w {`, New: `if p := w.places[i]; true {`, Tests: "TestRunTakesOverWithoutAGap",
 		},
 		{
 			Name: "run-progress-before-its-ranges", Bug: "accepts progress from the watch of a run before it takes over", File: "mux.go",
-			Old: "if !w.forming {\n\t\tm.toldLocked(w, now)", New: "if true {\n\t\tm.toldLocked(w, now)", Tests: "TestRunTakesOverWithoutAGap",
+			Old: "		if p.on != w {\n			continue\n		}\n		if p.done < w.a.done {", New: "		if p.done < w.a.done {", Tests: "TestRunTakesOverWithoutAGap",
 		},
 		{
 			Name: "run-event-proves-nothing", Bug: "asks etcd for the progress of ranges whose run has delivered an event", File: "mux.go",
