@@ -119,7 +119,7 @@ func TestHistoriesAfterListsShareStreams(t *testing.T) {
 		}()
 	}
 	for range shards {
-		if got := <-done; got != fmt.Sprintf("%d from 3", each-1) {
+		if got := <-done; got != fmt.Sprintf("history of %d batches from 3", each-1) {
 			t.Error(got)
 		}
 	}

@@ -141,7 +141,7 @@ func peerapiGroup() Group {
 		},
 		{
 			Name: "permit-for-a-moment", Bug: "withdraws a permit at once", File: "permit.go",
-			Old: "\t<-out.Context().Done() // the permit is given back\n", New: ``, Tests: "TestPermitIsHeldByItsStream",
+			Old: "\t<-out.Context().Done() // the caller releases the permit\n", New: ``, Tests: "TestPermitIsHeldByItsStream",
 		},
 		{
 			Name: "follower-of-other-lineage", Bug: "serves a follower of another lineage", File: "follow.go",
