@@ -3,6 +3,10 @@ package mutants
 func nativeGroup() Group {
 	return Group{Package: "internal/edge/native", Mutants: []Mutant{
 		{
+			Name: "native-previous-place", Bug: "a watch that returns to the window never leaves its reader", File: "sync.go",
+			Old: `w.inner, w.place = l.inner, 0`, New: `w.inner = l.inner`, Tests: "TestAWatchLeavesItsNewReader",
+		},
+		{
 			Name: "token-before-state", Bug: "gives a client a position before it has the state", File: "watch.go",
 			Old: "\tif !w.owesState() {\n\t\tc.ResumeToken", New: "\tif true {\n\t\tc.ResumeToken", Tests: "TestStateFirst", Package: "internal/edge/server",
 		},

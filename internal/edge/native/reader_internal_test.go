@@ -74,3 +74,17 @@ func TestReadersAtDifferentRevisionsStayApart(t *testing.T) {
 	first.close()
 	higher.inner.Close()
 }
+
+// A watch that gets a new reader, after it fell behind the window with others, leaves that reader when it ends.
+func TestAWatchLeavesItsNewReader(t *testing.T) {
+	s := new(stream)
+	w := &watch{s: s, id: 3, place: 2, phase: syncing} // the third watch of its previous reader
+	r := &reader{s: s, Watch: new(router.Watch), watches: []*watch{w}, ids: []int64{3}}
+	w.resync.opened.Store(&opened{inner: r})
+	if w.takeOpened(); w.phase != live || w.inner != r {
+		t.Fatalf("the watch is in phase %v", w.phase)
+	}
+	if w.close(); len(r.watches) > 0 {
+		t.Error("the watch is still in its reader")
+	}
+}

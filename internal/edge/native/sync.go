@@ -229,7 +229,7 @@ func (w *watch) takeOpened() {
 	switch {
 	case l == nil:
 	case l.err == nil:
-		w.inner = l.inner
+		w.inner, w.place = l.inner, 0 // not the place in its previous reader
 		w.goLive()
 	default:
 		key, ok := w.syncKey(l.err)
