@@ -293,10 +293,13 @@ func token(lineage uint64, revision int64) []byte {
 	return fmt.Appendf(nil, "opaque\x00%d/%d", lineage, revision)
 }
 
+// created confirms the watch. There is no token before the initial state, as of a real node.
 func (w *watch) created(lineage uint64, revision int64) error {
-	return w.send(&pb.WatchResponse{WatchId: w.req.GetWatchId(), Detail: &pb.WatchResponse_Created{Created: &pb.Created{
-		Revision: revision, Lineage: lineage, ClusterId: w.node.cluster(), Node: w.node.name, ResumeToken: token(lineage, revision),
-	}}})
+	created := &pb.Created{Revision: revision, Lineage: lineage, ClusterId: w.node.cluster(), Node: w.node.name}
+	if !w.req.GetStateFirst() {
+		created.ResumeToken = token(lineage, revision)
+	}
+	return w.send(&pb.WatchResponse{WatchId: w.req.GetWatchId(), Detail: &pb.WatchResponse_Created{Created: created}})
 }
 
 // put sends an event for a key, /c/KEY, with the revision as value.
