@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
@@ -77,11 +78,44 @@ func TestTwoReleasesOfTheChartAreApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The image, the policy's identities and Prometheus' rules say the product's name.
-	about := regexp.MustCompile(`image:|cn:shardwatch|/shardwatch|shardwatch_|Shardwatch|shardwatch-(clients|metrics): "true"|^\s*#|- name: shardwatch$|summary|description|job`)
+	// The image, the policy's identities, their certificates and Prometheus' rules say the product's name.
+	about := regexp.MustCompile(`image:|cn:shardwatch|commonName: shardwatch-(admin|metrics)$|/shardwatch|shardwatch_|Shardwatch|shardwatch-(clients|metrics): "true"|^\s*#|- name: shardwatch$|summary|description|job`)
 	for line := range strings.SplitSeq(text, "\n") {
 		if strings.Contains(line, "shardwatch") && !about.MatchString(line) {
 			t.Errorf("release other: %s", line)
+		}
+	}
+}
+
+// A release of any name has the certificates that the shipped policy names, from its own authority,
+// and the alerts find its nodes.
+func TestAReleaseOfAnotherNameAdmitsOperatorsAndAlerts(t *testing.T) {
+	for _, release := range []string{"other", "kube", "my-shardwatch"} {
+		v := values(t, "production")
+		text, err := render(t, release, "somewhere", v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, err := decode(strict(t), []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := regexp.MustCompile(`"cn:([^"]*)"`).FindAllStringSubmatch(pretty(t, v["policy"]), -1)
+		if len(names) != 2 {
+			t.Errorf("the policy names %v, want operators and Prometheus", names)
+		}
+		for _, name := range names {
+			if !slices.ContainsFunc(of[*certmanager.Certificate](objects), func(c *certmanager.Certificate) bool {
+				return c.Spec.CommonName == name[1] && c.Spec.IssuerRef.Name == release+"-clients"
+			}) {
+				t.Errorf("release %s: no certificate of its clients' authority is for %s", release, name[1])
+			}
+		}
+		rulesFindNodes(t, objects)
+	}
+	for _, release := range []string{"shardwatch-kube", "my-shardwatch-kube-2"} {
+		if _, err := render(t, release, "somewhere", values(t, "production")); err == nil || !strings.Contains(err.Error(), "without shardwatch-kube") {
+			t.Errorf("release %s, whose nodes the alerts would not find: %v", release, err)
 		}
 	}
 }

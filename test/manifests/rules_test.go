@@ -9,7 +9,10 @@ import (
 	"testing"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 )
@@ -94,31 +97,54 @@ spec:
 }
 
 // Each overlay with a ServiceMonitor has the rules of its nodes and no others, and these find the nodes
-// by their job, which the operator calls as the Service of the pods.
+// by their job.
 func TestRulesFindTheirNodes(t *testing.T) {
-	each(t, func(t *testing.T, objects []runtime.Object) {
-		monitors, rules := of[*monitoring.ServiceMonitor](objects), of[*monitoring.PrometheusRule](objects)
-		if len(monitors) != len(rules) {
-			t.Fatalf("%d ServiceMonitors, %d PrometheusRules", len(monitors), len(rules))
-		}
-		job := shardwatch(t, objects).Spec.ServiceName
-		for _, r := range rules {
-			found := 0
-			for _, g := range r.Spec.Groups {
-				for _, rule := range g.Rules {
-					for _, m := range ofJob.FindAllStringSubmatch(rule.Expr.String(), -1) {
-						found++
-						if regexp.MustCompile("^(?:"+m[2]+")$").MatchString(job) != (m[1] == "=") {
-							t.Errorf("%s: %s leaves out the job %s", rule.Alert, m[0], job)
-						}
+	each(t, rulesFindNodes)
+}
+
+func rulesFindNodes(t *testing.T, objects []runtime.Object) {
+	t.Helper()
+	monitors, rules := of[*monitoring.ServiceMonitor](objects), of[*monitoring.PrometheusRule](objects)
+	if len(monitors) != len(rules) {
+		t.Fatalf("%d ServiceMonitors, %d PrometheusRules", len(monitors), len(rules))
+	}
+	for i, r := range rules {
+		job, found := jobOf(t, objects, monitors[i]), 0
+		for _, g := range r.Spec.Groups {
+			for _, rule := range g.Rules {
+				for _, m := range ofJob.FindAllStringSubmatch(rule.Expr.String(), -1) {
+					found++
+					if regexp.MustCompile("^(?:"+m[2]+")$").MatchString(job) != (m[1] == "=") {
+						t.Errorf("%s: %s leaves out the job %s", rule.Alert, m[0], job)
 					}
 				}
 			}
-			if found == 0 {
-				t.Errorf("PrometheusRule %s finds no nodes by their job", r.Name)
-			}
 		}
-	})
+		if found == 0 {
+			t.Errorf("PrometheusRule %s finds no nodes by their job", r.Name)
+		}
+	}
+}
+
+// jobOf returns the job that the operator gives to the nodes: the value of the label that the
+// ServiceMonitor names, or the name of the Service of the pods.
+func jobOf(t *testing.T, objects []runtime.Object, m *monitoring.ServiceMonitor) string {
+	t.Helper()
+	for _, s := range of[*core.Service](objects) {
+		selector, err := meta.LabelSelectorAsSelector(&m.Spec.Selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !selector.Matches(labels.Set(s.Labels)) {
+			continue
+		}
+		if job := s.Labels[m.Spec.JobLabel]; job != "" {
+			return job
+		}
+		return s.Name
+	}
+	t.Fatalf("ServiceMonitor %s selects no Service", m.Name)
+	return ""
 }
 
 // ofJob finds selectors of jobs in an expression.

@@ -7,6 +7,12 @@
 app.kubernetes.io/name: {{ include "shardwatch.name" . }}
 {{- end }}
 
+{{/* The job of the nodes in Prometheus: unique in the namespace, and the alerts require "shardwatch" in it. */}}
+{{- define "shardwatch.job" -}}
+{{- $name := include "shardwatch.name" . -}}
+{{ $name }}-{{ ternary "nodes" "shardwatch" (contains "shardwatch" $name) }}
+{{- end }}
+
 {{- define "shardwatch.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
@@ -48,6 +54,9 @@ CACHENODE_{{ $flag | upper | replace "-" "_" }}: {{ $value | toString | quote }}
 {{- end }}
 {{- if and (not .Values.tls.enabled) (not .Values.settings.insecure) (not (index .Values.settings "tls-cert")) }}
 {{- fail "ports have no certificates: set tls.enabled=true (needs cert-manager), or settings.insecure=all to try the chart without encryption" }}
+{{- end }}
+{{- if and .Values.prometheus.enabled (regexMatch "shardwatch-kube(-|$)" (include "shardwatch.job" .)) }}
+{{- fail (printf "release %s: choose a name without shardwatch-kube; the alerts take such nodes for those that serve Kubernetes' API" .Release.Name) }}
 {{- end }}
 {{- if lt (int .Values.replicas) (int (index .Values.settings "bootstrap-expect")) }}
 {{- fail (printf "replicas=%d is less than settings.bootstrap-expect=%d: the cluster would wait for the missing pods" (int .Values.replicas) (int (index .Values.settings "bootstrap-expect"))) }}
