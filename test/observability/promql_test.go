@@ -99,6 +99,8 @@ var (
 	metricName = regexp.MustCompile(`\b(?:shardwatch|process|go|node|promhttp)_[a-z_]+\b|\bup\b`)
 	ofMetric   = regexp.MustCompile("^\\| `([a-z_]+)` \\| ([a-z]+) \\|")
 	labelName  = regexp.MustCompile(`\{[^}]*\}|(?:by|on) \([^)]*\)`)
+	// With the labels of by or on, or something else if there are none.
+	aggregation = regexp.MustCompile(`(?:\b(?:max|min|sum|count|avg|absent)\b(?:\s*by)?|\bon)\s*(?:\(([^)]*)\))?`)
 	// docs/kubernetes.md has the types in the help of metrics, and points at metrics.md.
 	ofKube   = regexp.MustCompile("(?m)^\\| `(shardwatch_kube_[a-z_]+)` \\|")
 	alsoKube = regexp.MustCompile("`(shardwatch_[a-z]+_)…`")
@@ -190,6 +192,20 @@ func TestAlertsUseExistingMetrics(t *testing.T) {
 			t.Errorf("the runbook has Shardwatch%s, which is no alert", name)
 		}
 	}
+}
+
+// Two clusters in one Prometheus are not compared with each other: alerts are about a node, or
+// about the nodes of one job in one namespace.
+func TestAlertsAreAboutOneCluster(t *testing.T) {
+	eachKind(t, func(t *testing.T, k kind) {
+		for _, a := range alerts(t, k.alerts) {
+			for _, m := range aggregation.FindAllStringSubmatch(a.Expr, -1) {
+				if labels := strings.Split(m[1], ", "); !slices.Contains(labels, "instance") && (!slices.Contains(labels, "namespace") || !slices.Contains(labels, "job")) {
+					t.Errorf("%s: %s is about the nodes of all clusters", a.Alert, m[0])
+				}
+			}
+		}
+	})
 }
 
 // Metrics that nodes of both kinds export are taken of one kind in each file: by the job, or
