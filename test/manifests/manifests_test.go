@@ -544,18 +544,50 @@ func TestNodeCertificatesAreForOneNode(t *testing.T) {
 	}
 }
 
-// withComponent returns the pod of the nodes, and all objects, of an overlay with a component
+// A running cluster changes to node-certificates in three steps, as that component says: the names
+// that nodes accept change before the certificates, and again after them. tlsconf has a test that
+// nodes of neighbouring steps accept each other: TestNodesAcceptEachOtherBetweenTheStepsToSeparateCertificates.
+func TestNodeCertificatesComeInSteps(t *testing.T) {
+	const shared, own = "*.shardwatch-nodes.shardwatch.svc", "{node}.shardwatch-nodes.shardwatch.svc"
+	for i, step := range []struct {
+		components []string
+		allowed    string
+		separate   bool
+	}{
+		{nil, "", false},
+		{[]string{"node-certificates-migration"}, shared, false},
+		{[]string{"node-certificates", "node-certificates-migration"}, shared, true},
+		{[]string{"node-certificates"}, own, true},
+	} {
+		pod, objects := withComponent(t, "production", step.components...)
+		separate := slices.ContainsFunc(pod.Volumes, func(v core.Volume) bool { return v.Name == "peers-tls" && v.CSI != nil })
+		if allowed := settings(t, objects, pod)["CACHENODE_PEER_TLS_ALLOWED_SAN"]; allowed != step.allowed || separate != step.separate {
+			t.Errorf("step %d: nodes accept %q, separate certificates: %t, want %q, %t", i, allowed, separate, step.allowed, step.separate)
+		}
+		if !slices.ContainsFunc(of[*certmanager.Certificate](objects), func(c *certmanager.Certificate) bool {
+			return c.Name == "shardwatch-peers" && slices.Equal(c.Spec.DNSNames, []string{shared})
+		}) {
+			t.Errorf("step %d: the shared certificate is not for %s", i, shared)
+		}
+	}
+}
+
+// withComponent returns the pod of the nodes, and all objects, of an overlay with components
 // on top.
-func withComponent(t *testing.T, overlay, component string) (*core.PodSpec, []runtime.Object) {
+func withComponent(t *testing.T, overlay string, components ...string) (*core.PodSpec, []runtime.Object) {
 	t.Helper()
 	dir := t.TempDir()
 	top, err := filepath.Abs(filepath.Join(root, "deploy/k8s"))
 	if err == nil {
 		top, err = filepath.Rel(dir, top) // kustomize takes no absolute paths
 	}
+	var paths []string
+	for _, c := range components {
+		paths = append(paths, top+"/components/"+c)
+	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil,
-			"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%s/overlays/%s]\ncomponents: [%s/components/%s]\n", top, overlay, top, component), 0o600)
+			"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%s/overlays/%s]\ncomponents: [%s]\n", top, overlay, strings.Join(paths, ", ")), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -197,6 +197,48 @@ func TestPeersKnowEachOtherByName(t *testing.T) {
 	}
 }
 
+// A cluster changes from a shared certificate to one for each node in steps, without an interruption:
+// nodes of a step accept those of the step before and after it. The shared certificate has a wildcard,
+// as in deploy/k8s/components/tls.
+func TestNodesAcceptEachOtherBetweenTheStepsToSeparateCertificates(t *testing.T) {
+	ca := certtest.NewCA(t, "peers")
+	const shared, own = "*.peers.internal", "{node}.peers.internal"
+	steps := []struct {
+		allowed  tlsconf.SANs
+		separate bool
+	}{
+		{},
+		{allowed: tlsconf.SANs{shared}},
+		{allowed: tlsconf.SANs{shared}, separate: true},
+		{allowed: tlsconf.SANs{own}, separate: true},
+	}
+	peer := func(step int, node string) *tlsconf.Peer {
+		name := shared
+		if steps[step].separate {
+			name = node + ".peers.internal"
+		}
+		p, err := load(t, certtest.NewFiles(t, ca.Issue(t, "node", name), ca)).Peer(node, steps[step].allowed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for i := range steps {
+		for j := range steps {
+			a, b := peer(i, "n1"), peer(j, "n2")
+			state, err := handshake(t, b.Server(), dialing(a, "n2"))
+			if err == nil {
+				err = a.Speaks(&state, "n2")
+			}
+			if apart := max(i-j, j-i); apart <= 1 && err != nil {
+				t.Errorf("step %d refuses step %d: %v", i, j, err)
+			} else if apart == 3 && err == nil {
+				t.Errorf("step %d accepts step %d: the steps between are not needed", i, j)
+			}
+		}
+	}
+}
+
 func TestPeerWithoutAName(t *testing.T) {
 	ca := certtest.NewCA(t, "ca")
 	m := load(t, certtest.NewFiles(t, ca.Issue(t, "node"), ca))
