@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -242,6 +243,43 @@ func onlyLabelledNamespacesReachMetrics(t *testing.T, objects []runtime.Object) 
 
 // The Secrets that people make, by docs/install.md and docs/kubernetes.md; all others are cert-manager's.
 var byHand = map[string]bool{"shardwatch-etcd": true, "shardwatch-gossip": true, "shardwatch-kube-proxy": true}
+
+// Namespaces that a NetworkPolicy admits by a label do not have it at first: the guide of each overlay
+// says how to set it. The guide of the overlay kube also names the operator whose CRDs it needs.
+func TestGuidesSetTheLabelsOfNetworkPolicies(t *testing.T) {
+	each(t, func(t *testing.T, objects []runtime.Object) {
+		guide := "install.md"
+		if servesKube(t, objects) {
+			guide = "kubernetes.md"
+		}
+		text, err := os.ReadFile(root + "/docs/" + guide)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := 0
+		for _, n := range of[*networking.NetworkPolicy](objects) {
+			for _, rule := range n.Spec.Ingress {
+				for _, from := range rule.From {
+					if from.NamespaceSelector == nil {
+						continue
+					}
+					for label, value := range from.NamespaceSelector.MatchLabels {
+						asked++
+						if !regexp.MustCompile(`kubectl label namespace \S+ ` + label + "=" + value + `\b`).Match(text) {
+							t.Errorf("NetworkPolicy %s admits namespaces with %s=%s, which docs/%s does not set", n.Name, label, value, guide)
+						}
+					}
+				}
+			}
+		}
+		if asked == 0 {
+			t.Error("no NetworkPolicy admits a namespace by its label")
+		}
+		if monitors := of[*monitoring.ServiceMonitor](objects); len(monitors) > 0 && !strings.Contains(string(text), "https://prometheus-operator.dev") {
+			t.Errorf("docs/%s does not name the operator of the ServiceMonitor", guide)
+		}
+	})
+}
 
 // The probes speak what the port speaks.
 func probesSpeakTLS(t *testing.T, c *core.Container, tls bool) {
