@@ -153,6 +153,10 @@ func TestTheChartRefusesMistakes(t *testing.T) {
 		{"no etcd", "settings", "etcd", []any{}, "settings.etcd is empty"},
 		{"no certificates", "settings", "insecure", "", "set tls.enabled=true"},
 		{"too few pods", "", "replicas", float64(2), "replicas=2 is less than settings.bootstrap-expect=3"},
+		{"a short grace period", "", "terminationGracePeriodSeconds", float64(59), "terminationGracePeriodSeconds=59 is too short for settings.drain-timeout=45s"},
+		{"a long drain", "settings", "drain-timeout", "1m1s", "set it to 76 or more"},
+		{"a drain without a unit", "settings", "drain-timeout", float64(45), "missing unit"},
+		{"a mount without a path", "", "extraVolumeMounts", []any{map[string]any{"name": "extra"}}, "mountPath"},
 		{"a misspelt section", "", "tsl", map[string]any{}, "tsl"},
 		{"a misspelt key", "tls", "enable", true, "enable"},
 		{"a wrong type", "", "replicas", "three", "replicas"},
@@ -177,9 +181,11 @@ func TestValuesOfTheChartReachThePods(t *testing.T) {
 	v := values(t, "dev")
 	for key, value := range map[string]any{
 		"replicas": float64(5), "priorityClassName": "high", "nodeSelector": map[string]any{"disk": "ssd"},
-		"tolerations": []any{map[string]any{"key": "dedicated", "operator": "Exists"}},
-		"affinity":    map[string]any{"nodeAffinity": map[string]any{}},
-		"podLabels":   map[string]any{"team": "storage"}, "podAnnotations": map[string]any{"note": "here"},
+		"tolerations":       []any{map[string]any{"key": "dedicated", "operator": "Exists"}},
+		"affinity":          map[string]any{"nodeAffinity": map[string]any{}},
+		"extraVolumes":      []any{map[string]any{"name": "extra", "secret": map[string]any{"secretName": "mine"}}},
+		"extraVolumeMounts": []any{map[string]any{"name": "extra", "mountPath": "/etc/extra"}}, "terminationGracePeriodSeconds": float64(75),
+		"podLabels": map[string]any{"team": "storage"}, "podAnnotations": map[string]any{"note": "here"},
 	} {
 		v[key] = value
 	}
@@ -188,6 +194,8 @@ func TestValuesOfTheChartReachThePods(t *testing.T) {
 	set(v, "image", "pullSecrets", []any{"registry"})
 	set(v, "storage", "className", "fast")
 	set(v, "settings", "weight", float64(2))
+	set(v, "settings", "drain-timeout", "1m") // the longest for a grace period of 75 s
+	set(v, "settings", "http-tls-cert", "/etc/extra/tls.crt")
 	set(v, "settings", "zone-less", nil)
 	set(v, "networkPolicy", "enabled", false)
 	text, err := render(t, "shardwatch", "x", v)
@@ -206,6 +214,7 @@ func TestValuesOfTheChartReachThePods(t *testing.T) {
 		`"replicas": 5`, `"priorityClassName": "high"`, `"disk": "ssd"`, `"key": "dedicated"`, `"nodeAffinity"`, `"team": "storage"`,
 		`"note": "here"`, `"shardwatch/cachenode@sha256:aaaa`, `"imagePullPolicy": "Always"`, `"name": "registry"`,
 		`"storageClassName": "fast"`, `"CACHENODE_WEIGHT": "2"`,
+		`"mountPath": "/etc/extra"`, `"secretName": "mine"`, `"terminationGracePeriodSeconds": 75`, `"scheme": "HTTPS"`, `"CACHENODE_HTTP_TLS_CERT": "/etc/extra/tls.crt"`,
 	} {
 		if !strings.Contains(whole, want) {
 			t.Errorf("%s is not in\n%s", want, whole)

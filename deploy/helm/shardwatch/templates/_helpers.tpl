@@ -58,6 +58,13 @@ CACHENODE_{{ $flag | upper | replace "-" "_" }}: {{ $value | toString | quote }}
 {{- if and .Values.prometheus.enabled (regexMatch "shardwatch-kube(-|$)" (include "shardwatch.job" .)) }}
 {{- fail (printf "release %s: choose a name without shardwatch-kube; the alerts take such nodes for those that serve Kubernetes' API" .Release.Name) }}
 {{- end }}
+{{- /* mustDateModify reads the duration, and fails for a wrong one. */}}
+{{- $drain := index .Values.settings "drain-timeout" | default "30s" | toString }}
+{{- $start := toDate "2006" "2000" }}
+{{- $need := sub (mustDateModify (printf "+%s" $drain) $start | unixEpoch) (unixEpoch $start) | add 15 }}
+{{- if lt (int64 .Values.terminationGracePeriodSeconds) $need }}
+{{- fail (printf "terminationGracePeriodSeconds=%d is too short for settings.drain-timeout=%s: Kubernetes would kill nodes while they drain; set it to %d or more" (int .Values.terminationGracePeriodSeconds) $drain $need) }}
+{{- end }}
 {{- if lt (int .Values.replicas) (int (index .Values.settings "bootstrap-expect")) }}
 {{- fail (printf "replicas=%d is less than settings.bootstrap-expect=%d: the cluster would wait for the missing pods" (int .Values.replicas) (int (index .Values.settings "bootstrap-expect"))) }}
 {{- end }}
