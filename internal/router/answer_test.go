@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -294,6 +295,84 @@ func TestAScanOfASingleKeyEndsWithTheReader(t *testing.T) {
 			if n, err := g.Scan(t.Context(), router.ScanOptions{Limit: -1}, func(*kv.KeyValue) error { return stop }); err != nil || n != 1 {
 				t.Errorf("%s counted: %d, %v", key, n, err)
 			}
+		}
+	})
+}
+
+// A node that takes the request and does not answer, because it is stopped, delays a read by a second if another
+// node answers, and by three seconds if none does.
+func TestANodeThatHangsDoesNotHoldUpReads(t *testing.T) {
+	reading(t, func(t *testing.T, n *reads) {
+		took := func(what, want string, read func(*router.Reading) (string, error), d time.Duration) error {
+			t.Helper()
+			n.x.asked, n.y.asked = nil, nil
+			g, err := n.r.Read(t.Context(), router.ReadRequest{Range: kv.Range{Start: "a", End: "h"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			got, err := read(g)
+			if (err == nil) != (want != "") || err == nil && got != want || time.Since(began) != d {
+				t.Errorf("%s: %q, %v after %v, want %q after %v", what, got, err, time.Since(began), want, d)
+			}
+			return err
+		}
+		list := func(g *router.Reading) (string, error) { return keys(t, g, nothing) }
+		hold := func(g *router.Reading) (string, error) {
+			b, err := g.Hold(t.Context())
+			if err != nil {
+				return "", err
+			}
+			changed, _, _ := content(t, b, 1000)
+			return strings.Join(changed, ""), nil
+		}
+		n.x.answer, n.x.delay = n.lists(1, -1), time.Hour
+		_ = took("x hangs", "abcdefg", list, time.Second)
+		_ = took("x hangs, shared", "abcdefg", hold, time.Second)
+		_ = took("x hangs, twice in one reading", "abcdefgabcdefg", func(g *router.Reading) (string, error) {
+			first, err := list(g)
+			second, again := list(g)
+			return first + second, errors.Join(err, again)
+		}, time.Second) // y is asked first from then on
+
+		n.y.delay = 600 * time.Millisecond // three messages, and the end
+		_ = took("the answer takes longer than its first message may", "abcdefg", list, time.Second+4*n.y.delay)
+		n.y.delay = 1900 * time.Millisecond // it waits until it has reached the revision
+		_ = took("the last node gets the rest of the time", "abcdefg", list, time.Second+4*n.y.delay)
+		n.x.delay, n.y.delay = 1500*time.Millisecond, 0
+		n.y.answer = func(int, *shardwatchv1.ListRequest) ([]*wire.Encoded, error) {
+			return nil, status.Error(codes.Unavailable, "y is away")
+		}
+		_ = took("a late node is asked again if the others fail", "abcdefg", list, time.Second+4*n.x.delay)
+
+		n.x.delay, n.y.delay = time.Hour, time.Hour
+		err := took("both hang", "", list, 3*time.Second)
+		unavailable(t, "both hang", err, kv.NotReady, "does not answer: it has sent nothing for 2s")
+		err = took("both hang, shared", "", hold, 3*time.Second)
+		unavailable(t, "both hang, shared", err, kv.NotReady, "does not answer")
+		if len(n.x.asked) != 1 || len(n.y.asked) != 1 {
+			t.Errorf("x was asked %d times and y %d times", len(n.x.asked), len(n.y.asked))
+		}
+	})
+}
+
+// A node that stops in the middle of its answer fails the read: a part of the answer has been used.
+func TestANodeThatHangsInItsAnswer(t *testing.T) {
+	reading(t, func(t *testing.T, n *reads) {
+		n.x.answer = n.lists(1, -1)
+		g, err := n.r.Read(t.Context(), router.ReadRequest{Range: away})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		err = g.Each(t.Context(), nothing, func([]*kv.KeyValue) error {
+			n.x.delay = time.Hour
+			time.Sleep(10 * time.Second) // a slow reader does not count
+			return nil
+		})
+		unavailable(t, "x hangs", err, kv.NotReady, "node x does not answer: it has sent nothing for 3s")
+		if took := time.Since(began); took != 13*time.Second || len(n.y.asked) > 0 {
+			t.Errorf("after %v; y was asked %d times", took, len(n.y.asked))
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -54,7 +55,8 @@ type Reading struct {
 	r       *Router
 	req     ReadRequest
 	parts   []part
-	freshAt time.Time // see Age; zero: not known
+	freshAt time.Time      // see Age; zero: not known
+	silent  []shard.NodeID // did not answer in time: asked last from then on
 }
 
 // part is the part of a reading in one shard.
@@ -363,12 +365,13 @@ func (g *Reading) eachRemote(ctx context.Context, s *shard.Shard, rng kv.Range, 
 
 // remote asks a shard's other nodes in turn, at the reading's revision, and calls
 // fn for each message of the first answer. Once a node has begun to answer, its
-// failure fails the read. Nodes that do not have the shard may not have received
-// the current shard map yet: they are asked again for changeTimeout.
+// failure fails the read. It waits progressTimeout for the first message of all nodes
+// together. Nodes that do not have the shard may not have received the current shard
+// map yet: they are asked again for changeTimeout.
 func (g *Reading) remote(ctx context.Context, s *shard.Shard, req *shardwatchv1.ListRequest, fn func(*wire.ListMessage) error) error {
 	began := time.Now()
 	for pause := changeRetry; ; pause *= 2 {
-		err := g.remoteOnce(ctx, s, req, fn)
+		err := g.remoteOnce(ctx, s, began.Add(progressTimeout), req, fn)
 		if !errors.As(err, new(*kv.NotHereError)) || time.Since(began)+pause > changeTimeout {
 			return err
 		}
@@ -378,7 +381,7 @@ func (g *Reading) remote(ctx context.Context, s *shard.Shard, req *shardwatchv1.
 	}
 }
 
-func (g *Reading) remoteOnce(ctx context.Context, s *shard.Shard, req *shardwatchv1.ListRequest, fn func(*wire.ListMessage) error) error {
+func (g *Reading) remoteOnce(ctx context.Context, s *shard.Shard, until time.Time, req *shardwatchv1.ListRequest, fn func(*wire.ListMessage) error) error {
 	req.Revision = int64(g.Revision)
 	if g.Revision > 0 {
 		req.ClusterId, req.Lineage = g.cluster, g.Lineage
@@ -390,19 +393,32 @@ func (g *Reading) remoteOnce(ctx context.Context, s *shard.Shard, req *shardwatc
 		}
 	}
 	var last error
-	for _, node := range s.Replicas {
-		if node == g.r.cfg.Self {
-			continue
+	var again []shard.NodeID // were silent; another node follows, which may fail
+	for nodes := g.others(s); len(nodes) > 0; {
+		node := nodes[0]
+		nodes = nodes[1:]
+		patience := time.Until(until)
+		if len(nodes) > 0 { // the last node may itself wait until it has reached the revision
+			patience = min(patience, nodeTimeout)
 		}
-		begun, err := g.ask(ctx, node, req, fn)
+		if patience <= 0 {
+			break
+		}
+		begun, err := g.ask(ctx, node, patience, req, fn)
 		if err == nil || begun {
 			return err
 		}
 		if !errors.As(last, new(*kv.CompactedError)) { // a compacted revision is more specific than an absent node
 			last = err
 		}
+		if errors.Is(err, errSilent) {
+			again, g.silent = append(again, node), append(g.silent, node)
+		}
 		if ctx.Err() != nil {
 			break
+		}
+		if len(nodes) == 0 {
+			nodes, again = again, nil
 		}
 	}
 	if last == nil {
@@ -411,13 +427,43 @@ func (g *Reading) remoteOnce(ctx context.Context, s *shard.Shard, req *shardwatc
 	return last
 }
 
-func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.ListRequest, fn func(*wire.ListMessage) error) (begun bool, err error) {
+// others returns the other nodes of a shard, the silent ones last.
+func (g *Reading) others(s *shard.Shard) []shard.NodeID {
+	var out, silent []shard.NodeID
+	for _, node := range s.Replicas {
+		switch {
+		case node == g.r.cfg.Self:
+		case slices.Contains(g.silent, node):
+			silent = append(silent, node)
+		default:
+			out = append(out, node)
+		}
+	}
+	return append(out, silent...)
+}
+
+// errSilent reports that a node has sent nothing for too long.
+var errSilent = errors.New("no answer in time")
+
+// ask reads from a node. It waits for the first message for patience, then for progressTimeout for each
+// further one, which the node only reads from its memory. It fails with errSilent when that time has passed.
+func (g *Reading) ask(ctx context.Context, node shard.NodeID, patience time.Duration, req *shardwatchv1.ListRequest, fn func(*wire.ListMessage) error) (begun bool, err error) {
 	conn, err := g.r.cfg.Shards.Conn(node)
 	if err != nil {
 		return false, fmt.Errorf("node %s: %w", node, err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(patience, func() { cancel(errSilent) })
+	defer silence.Stop()
+	failed := func(err error) error {
+		if errors.Is(context.Cause(ctx), errSilent) {
+			return fmt.Errorf("%w: %w", errSilent, &kv.UnavailableError{
+				Why: kv.NotReady, RetryAfter: time.Second, Detail: fmt.Sprintf("node %s does not answer: it has sent nothing for %v", node, patience.Round(time.Millisecond)),
+			})
+		}
+		return fault(node, err)
+	}
 	began, chooses := time.Now(), g.Revision == 0
 	// Decoded by hand: key/values share the bytes of their message.
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, shardwatchv1.CacheService_List_FullMethodName, grpc.ForceCodecV2(wire.NewCodec()))
@@ -427,17 +473,18 @@ func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.
 		}
 	}
 	if err != nil {
-		return false, fault(node, err)
+		return false, failed(err)
 	}
 	for {
 		m, err := receive(stream)
+		silence.Stop() // the reader's time does not count
 		switch {
 		case errors.Is(err, io.EOF) && begun:
 			return true, nil
 		case errors.Is(err, io.EOF): // every answer has a last message
 			return false, fault(node, io.ErrUnexpectedEOF)
 		case err != nil:
-			return begun, fault(node, err)
+			return begun, failed(err)
 		}
 		if m.Cluster != g.cluster { // its lineages and revisions cannot be compared with ours
 			return begun, &kv.UnavailableError{
@@ -461,6 +508,8 @@ func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.
 		if err := fn(&m); err != nil {
 			return true, err
 		}
+		patience = progressTimeout
+		silence.Reset(patience)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -34,6 +35,8 @@ type remote struct {
 	answer func(n int, req *shardwatchv1.ListRequest) ([]*wire.Encoded, error)
 	// refuses is the error of each new stream, sends the error of each request.
 	refuses, sends error
+	// delay is the time before each message and before the end of an answer.
+	delay time.Duration
 }
 
 func (r *remote) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -62,6 +65,9 @@ func (a *answering) SendMsg(m any) error {
 }
 
 func (a *answering) RecvMsg(m any) error {
+	if a.r.delay > 0 && !wait.Sleep(a.ctx, a.r.delay) {
+		return status.FromContextError(a.ctx.Err()).Err()
+	}
 	switch {
 	case !a.closed:
 		return errors.New("the node waits for the rest of the request")

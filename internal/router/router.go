@@ -59,8 +59,10 @@ type Config struct {
 const (
 	// mapTimeout bounds the wait of a stream for the first shard map.
 	mapTimeout = 5 * time.Second
-	// progressTimeout bounds a read's wait for a shard.
+	// progressTimeout bounds a read's wait for a shard, nodeTimeout the part of it for which a
+	// read waits for one node while others can be asked.
 	progressTimeout = 3 * time.Second
+	nodeTimeout     = time.Second
 	// changeTimeout bounds a read's wait for a change of the shard map, which reaches
 	// some nodes later than others, and for a revision whose state all shards keep;
 	// changeRetry is its first pause.

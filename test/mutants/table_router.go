@@ -205,12 +205,36 @@ func routerGroup() Group {
 			Old: `revision == 0 || p < revision`, New: `p > revision`, Tests: "TestASerializableReadIsNotOlderThanItAllows",
 		},
 		{
+			Name: "silent-node-awaited", Bug: "waits for a silent node until the client gives up", File: "read.go",
+			Old: `func() { cancel(errSilent) }`, New: `func() {}`, Tests: "TestANodeThatHangsDoesNotHoldUpReads",
+		},
+		{
+			Name: "silent-node-takes-all", Bug: "waits for a silent node although others can be asked", File: "read.go",
+			Old: `patience = min(patience, nodeTimeout)`, New: `_ = nodeTimeout`, Tests: "TestANodeThatHangsDoesNotHoldUpReads",
+		},
+		{
+			Name: "late-node-dropped", Bug: "a node that answers late is not asked again when the others have failed", File: "read.go",
+			Old: `nodes, again = again, nil`, New: `break`, Tests: "TestANodeThatHangsDoesNotHoldUpReads",
+		},
+		{
+			Name: "silent-node-first", Bug: "waits for a silent node once for each shard", File: "read.go",
+			Old: `case slices.Contains(g.silent, node):`, New: `case false:`, Tests: "TestANodeThatHangsDoesNotHoldUpReads",
+		},
+		{
+			Name: "slow-reader-as-silence", Bug: "a slow reader counts as a silent node", File: "read.go",
+			Old: `silence.Stop() // the reader`, New: `_ = silence // the reader`, Tests: "TestANodeThatHangsInItsAnswer",
+		},
+		{
+			Name: "silence-in-answer", Bug: "waits without a bound for the rest of an answer", File: "read.go",
+			Old: `silence.Reset(patience)`, New: `_ = silence`, Tests: "TestANodeThatHangsInItsAnswer",
+		},
+		{
 			Name: "partial-answer-retried", Bug: "queries the next node after a part of an answer was used", File: "read.go",
 			Old: `if err == nil || begun {`, New: `if err == nil || begun && false {`, Tests: "TestARemoteShardIsReadFromItsNodes",
 		},
 		{
 			Name: "node-asks-itself", Bug: "forwards a read to itself", File: "read.go",
-			Old: `if node == g.r.cfg.Self {`, New: `if false {`, Tests: "TestARemoteShardIsReadFromItsNodes",
+			Old: `case node == g.r.cfg.Self:`, New: `case false:`, Tests: "TestARemoteShardIsReadFromItsNodes",
 		},
 		{
 			Name: "limit-per-shard", Bug: "applies the limit to each shard separately", File: "read.go",
