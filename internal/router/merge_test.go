@@ -173,6 +173,13 @@ func TestTheAgeOfAMerge(t *testing.T) {
 		if age, known := w.Age(); !known || age != 2*time.Second {
 			t.Errorf("%v, %v", age, known)
 		}
+		n.Gate(1).Limit(h.Now()) // shard 2 gets ahead
+		before := h.Now()
+		h.Commit(cachetest.Put("z", "1"))
+		synctest.Wait()
+		if age, at, known := w.AgeAt(); !known || age != 2*time.Second || at != before {
+			t.Errorf("%v at %d, %v; shard 1 is at %d", age, at, known, before)
+		}
 	})
 }
 

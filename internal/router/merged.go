@@ -146,6 +146,15 @@ func (m *merged) behind() (behind shard.ID, furthest kv.Revision) {
 	return behind, furthest
 }
 
+// reached returns the revision that all shards have reached.
+func (m *merged) reached() kv.Revision {
+	lowest := kv.Revision(math.MaxInt64)
+	for i := range m.homes {
+		lowest = min(lowest, m.homes[i].cache.Progress())
+	}
+	return lowest
+}
+
 // age returns the age of the shard whose data is oldest.
 func (m *merged) age() (time.Duration, bool) {
 	return oldest(len(m.homes), func(i int) (time.Duration, bool) { return m.homes[i].cache.Age() })

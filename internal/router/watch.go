@@ -362,6 +362,24 @@ func (w *Watch) Age() (age time.Duration, known bool) {
 	return 0, false
 }
 
+// AgeAt returns the age of the watch's events, and a revision: the events up to it have at most that age.
+// Events above it may not have been read.
+func (w *Watch) AgeAt() (age time.Duration, at kv.Revision, known bool) {
+	if age, known = w.Age(); !known { // before the revision, so that it holds for it
+		return 0, 0, false
+	}
+	p := &w.place
+	switch {
+	case p.alone != nil:
+		at = p.alone.position().Newest
+	case p.merged != nil: // the merged window may lag
+		at = p.merged.reached()
+	default:
+		at = p.one.Position().Newest
+	}
+	return age, at, true
+}
+
 // Furthest returns the highest revision that one of the shards has reached.
 func (w *Watch) Furthest() kv.Revision {
 	p := &w.place

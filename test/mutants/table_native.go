@@ -3,6 +3,21 @@ package mutants
 func nativeGroup() Group {
 	return Group{Package: "internal/edge/native", Mutants: []Mutant{
 		{
+			Name: "age-of-unsent-data", Bug: "reports the age of data that the watches have not been sent", File: "age.go",
+			Old: `if !next.at.IsZero() && sent >= next.revision {`, New: `if !next.at.IsZero() {
+		sent = max(sent, next.revision)`, Tests: "TestAgeOfAStreamIsThatOfItsOldestWatch",
+		},
+		{
+			Name: "age-of-busy-watch-unknown", Bug: "a watch that always has unread events has no age", File: "age.go",
+			Old: `p.fresh.at.IsZero() {
+		p.fresh = next`, New: `true {
+		p.fresh = fresh{}`, Tests: "TestAgeOfAStreamIsThatOfItsOldestWatch",
+		},
+		{
+			Name: "age-target-moves", Bug: "waits for newer data before it has reached the earlier data", File: "age.go",
+			Old: `if known || p.fresh.at.IsZero() {`, New: `if true {`, Tests: "TestAgeOfAStreamIsThatOfItsOldestWatch",
+		},
+		{
 			Name: "native-previous-place", Bug: "a watch that returns to the window never leaves its reader", File: "sync.go",
 			Old: `w.inner, w.place = l.inner, 0`, New: `w.inner = l.inner`, Tests: "TestAWatchLeavesItsNewReader",
 		},
@@ -196,11 +211,11 @@ func nativeGroup() Group {
 		},
 		{
 			Name: "unknown-age-ignored", Bug: "a stream's age ignores watches of unknown age", File: "age.go",
-			Old: "\t\tif !ok {\n\t\t\treturn 0, false\n\t\t}", New: `if !ok { continue }`, Tests: "TestAgeOfAStreamIsThatOfItsOldestWatch",
+			Old: "\t\tif !known {\n\t\t\treturn fresh{}\n\t\t}", New: `if !known { continue }`, Tests: "TestAgeOfAStreamIsThatOfItsOldestWatch",
 		},
 		{
 			Name: "age-of-the-newest", Bug: "reports the age of the freshest watch as the stream's", File: "age.go",
-			Old: `age, known = max(age, one), true`, New: `age, known = min(age, one), true`, Tests: "TestAgeOfAStreamIsThatOfItsOldestWatch",
+			Old: `at.Before(oldest.at)`, New: `at.After(oldest.at)`, Tests: "TestAgeOfAStreamIsThatOfItsOldestWatch",
 		},
 		{
 			Name: "staleness-at-bound-refused", Bug: "refuses the minimum max_staleness", File: "age.go",

@@ -2,6 +2,7 @@ package native
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -48,18 +49,48 @@ func ageMessage(age time.Duration, known bool) *durationpb.Duration {
 	return durationpb.New(age)
 }
 
-// age returns the age of the oldest data of the stream's watches. It is unknown while the age of
-// any live watch is unknown, and while there is no live watch. Called by the stream's pump.
-func (s *stream) age() (age time.Duration, known bool) {
+// fresh is a revision up to which data includes every write that etcd acknowledged before a time.
+type fresh struct {
+	revision kv.Revision
+	at       time.Time // zero: not known
+}
+
+// fresh returns the freshness of the oldest data that the stream's watches read. It is unknown while the
+// age of any live watch is unknown, and while there is no live watch. Called by the stream's pump.
+func (s *stream) fresh() fresh {
+	now := time.Now()
+	oldest := fresh{revision: math.MaxInt64}
 	for _, w := range s.list() {
 		if w.phase != live {
 			continue
 		}
-		one, ok := w.inner.Age()
-		if !ok {
-			return 0, false
+		age, revision, known := w.inner.AgeAt()
+		if !known {
+			return fresh{}
 		}
-		age, known = max(age, one), true
+		if at := now.Add(-age); oldest.at.IsZero() || at.Before(oldest.at) {
+			oldest.at = at
+		}
+		oldest.revision = min(oldest.revision, revision)
+	}
+	return oldest
+}
+
+// sentAge returns the age of the data that was sent, up to a revision. If the watches have unread events, it is
+// the age that the node's data had at an earlier call, plus the time since then: thus it is also known if
+// new events come faster than they are sent. It is unknown while they have not reached that data either.
+// Called by the stream's pump.
+func (p *progress) sentAge(sent kv.Revision) (age time.Duration, known bool) {
+	next := p.s.fresh()
+	if !next.at.IsZero() && sent >= next.revision {
+		p.fresh = next
+	}
+	known = !p.fresh.at.IsZero() && sent >= p.fresh.revision
+	if known {
+		age = time.Since(p.fresh.at)
+	}
+	if known || p.fresh.at.IsZero() {
+		p.fresh = next
 	}
 	return age, known
 }

@@ -125,7 +125,7 @@ func TestProgressRequestIsAnswered(t *testing.T) {
 }
 
 // The age of a stream is the age of its oldest watch, and unknown while the age of any
-// watch is unknown.
+// watch is unknown. Data that the watches have not been sent does not count.
 func TestAgeOfAStreamIsThatOfItsOldestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -147,17 +147,39 @@ func TestAgeOfAStreamIsThatOfItsOldestWatch(t *testing.T) {
 		observe := func(id shard.ID, age time.Duration) {
 			n.Replica(id).Observe(time.Now().Add(-age), n.Replica(id).Progress())
 		}
+		p := &progress{s: s}
+		at := h.Now()
+		want := func(what string, sent kv.Revision, want time.Duration) {
+			t.Helper()
+			age, known := p.sentAge(sent)
+			if m := ageMessage(age, known); m.AsDuration() != want || (m != nil) != (want > 0) {
+				t.Errorf("%s: the client gets %v, want %v", what, m, want)
+			}
+		}
 		observe(1, time.Second)
-		if age, known := s.age(); known {
-			t.Errorf("%v, though one watch's age is not known", age)
-		}
+		want("one watch's age is not known", at, 0)
 		observe(2, 5*time.Second)
-		if age, known := s.age(); !known || age != 5*time.Second {
-			t.Errorf("%v, known %v; want 5s", age, known)
+		want("everything is sent", at, 5*time.Second)
+		time.Sleep(time.Second)
+		want("as before", at, 6*time.Second)
+
+		commit := func() kv.Revision {
+			now := h.Commit(cachetest.Put("a", "new"), cachetest.Put("z", "new"))
+			synctest.Wait()
+			observe(1, 0)
+			observe(2, 0)
+			return now
 		}
-		if m := ageMessage(s.age()); m.AsDuration() != 5*time.Second {
-			t.Errorf("the client gets %v", m)
-		}
+		next := commit()
+		want("an event is unread, the earlier data is sent", at, 6*time.Second)
+		time.Sleep(2 * time.Second)
+		commit()
+		want("no more has been sent", at, 0)
+		last := commit()
+		want("the first event is sent, others are unread", next, 2*time.Second)
+		time.Sleep(3 * time.Second)
+		want("everything is sent again", last, 3*time.Second)
+		want("no watch has started", 0, 0)
 		if m := ageMessage(0, false); m != nil {
 			t.Errorf("an unknown age is sent as %v", m)
 		}

@@ -40,6 +40,7 @@ type progress struct {
 	// that a shard lags.
 	mark, before kv.Revision
 	markAt       time.Time
+	fresh        fresh // of the data that the watches must reach next; see sentAge
 }
 
 // pollProgress is the interval at which the pump checks a request that waits for shards. Their
@@ -137,7 +138,7 @@ func (p *progress) run(*pump.Scratch) (again bool) {
 	if !answer {
 		return false
 	}
-	m := &shardwatchv1.Progress{Revision: int64(reached.revision), Age: ageMessage(p.s.age())}
+	m := &shardwatchv1.Progress{Revision: int64(reached.revision), Age: ageMessage(p.sentAge(reached.revision))}
 	if now := time.Now(); now.Sub(p.markAt) > heldBack {
 		p.before, p.mark, p.markAt = p.mark, reached.furthest, now
 	}

@@ -31,11 +31,16 @@ func TestConflatedOncePerInterval(t *testing.T) {
 	if f.units[conflated] != 1 || f.keys[conflated] != 3 {
 		t.Fatalf("got %v units with %v keys", f.units, f.keys)
 	}
+	withheld := time.Now()
 	h.Commit(cachetest.Put("a", "2"))
 	h.Commit(cachetest.Delete("p"))
 	r.serving()
+	r.node.Replica(1).Observe(time.Now(), h.Now())
 	for range 3 {
 		m := s.next()
+		if age := m.GetProgress().GetAge(); age != nil && time.Now().Add(-age.AsDuration()).After(withheld) {
+			t.Errorf("the data that was sent is reported to be %v old, a change is withheld for %v", age.AsDuration(), time.Since(withheld))
+		}
 		if m.GetProgress() == nil || m.GetProgress().GetRevision() != int64(at) {
 			t.Errorf("before the end of the interval: %v, the client is at %d", m, at)
 		}
