@@ -104,6 +104,7 @@ type Saver struct {
 	at    client.Position // after the last update that was applied
 	saved client.Position // in the store
 	when  time.Time
+	dirty bool // a change was applied after saved
 }
 
 // NewSaver returns a saver and the position in the store to resume after, zero if there is none.
@@ -121,9 +122,10 @@ func NewSaver(ctx context.Context, store Store, r client.Range) (*Saver, client.
 // has changed. It returns the store's error.
 func (s *Saver) Passed(ctx context.Context, u *client.Update, more bool) error {
 	s.at = u.Position()
+	s.dirty = s.dirty || u.Kind != client.KindProgress
 	wait := time.Duration(0)
 	switch {
-	case u.Kind == client.KindProgress:
+	case !s.dirty:
 		wait = saveIdle
 	case more:
 		wait = saveBusy
@@ -142,6 +144,6 @@ func (s *Saver) Flush(ctx context.Context) error {
 	if err := s.store.Save(ctx, s.rng, s.at); err != nil {
 		return fmt.Errorf("save the position %v: %w", s.at, err)
 	}
-	s.saved, s.when = s.at, time.Now()
+	s.saved, s.when, s.dirty = s.at, time.Now(), false
 	return nil
 }

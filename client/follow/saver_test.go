@@ -31,6 +31,13 @@ func TestPositionsAreSavedInTime(t *testing.T) {
 			{saveBusy, 7, client.KindProgress, false, false},
 			{saveIdle - saveBusy, 8, client.KindProgress, false, true},
 			{saveIdle, 8, client.KindProgress, false, false}, // already saved
+			{0, 9, client.KindBatch, false, true},
+			{0, 10, client.KindBatch, true, false},
+			{0, 11, client.KindProgress, false, true}, // a change is not saved yet
+			{0, 12, client.KindBatch, true, false},
+			{saveBusy - 1, 13, client.KindProgress, true, false},
+			{1, 14, client.KindProgress, true, true},
+			{saveBusy, 15, client.KindProgress, true, false},
 		} {
 			time.Sleep(step.after)
 			before := len(saved)

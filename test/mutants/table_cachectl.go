@@ -8,8 +8,8 @@ func cachectlGroup() Group {
 		},
 		{
 			Name: "resume-file-never-idle", Bug: "saves no position for a watch that has printed nothing", File: "../../client/follow/follow.go",
-			Old: `case u.Kind == client.KindProgress:
-		wait`, New: `case u.Kind == client.KindProgress:
+			Old: `case !s.dirty:
+		wait`, New: `case !s.dirty:
 		return nil
 		wait`, Tests: "TestScripts",
 		},

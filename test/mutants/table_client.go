@@ -28,6 +28,10 @@ func clientGroup() Group {
 			Old: `wait = saveIdle`, New: `wait = 0`, Tests: "TestPositionsAreSavedInTime",
 		},
 		{
+			Name: "follow-saves-changes-late", Bug: "progress after a change delays the save of the change", Package: "client/follow", File: "follow/follow.go",
+			Old: `s.dirty = s.dirty || u.Kind`, New: `s.dirty = u.Kind`, Tests: "TestPositionsAreSavedInTime",
+		},
+		{
 			Name: "position-file-of-any-range", Bug: "accepts a position file of another range", Package: "client/follow", File: "follow/file.go",
 			Old: `case in.Range != r.String():`, New: `case false:`, Tests: "TestFileOfAnotherRange",
 		},
