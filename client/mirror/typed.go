@@ -263,10 +263,14 @@ func (m *Typed[T]) step(last, v View) {
 			return
 		}
 		value, err := m.cfg.Decode(after.Value)
-		switch key := string(after.Key); {
+		key := string(after.Key)
+		switch kept := m.values[key]; {
 		case err == nil:
-			all = append(all, revised[T]{key, m.values[key], &value})
-		case m.cfg.OnInvalid != nil:
+			all = append(all, revised[T]{key, kept, &value})
+		case kept != nil && before.CreateRevision != after.CreateRevision: // the key was deleted in between
+			all = append(all, revised[T]{key: key, before: kept})
+		}
+		if err != nil && m.cfg.OnInvalid != nil {
 			m.cfg.OnInvalid(client.KeyValue(*after), err)
 		}
 	})

@@ -44,6 +44,42 @@ func TestTheLastChangeComesBeforeTheEnd(t *testing.T) {
 	}
 }
 
+// A typed mirror does not show the value of a deleted key although the key was created again, with an invalid
+// value, before the mirror saw the delete.
+func TestTypedMirrorDropsTheValueOfAKeyThatWasCreatedAgain(t *testing.T) {
+	var calls []string
+	m := &Typed[int]{
+		cfg: Config[int]{
+			Decode: JSON[int],
+			OnChange: func(key string, before, after *int) {
+				calls = append(calls, fmt.Sprint(key, " changed: ", before != nil, after != nil))
+			},
+			OnInvalid: func(kv client.KeyValue, _ error) { calls = append(calls, fmt.Sprintf("%s invalid", kv.Key)) },
+		},
+		ready: make(chan struct{}), values: map[string]*int{}, changed: make(chan struct{}),
+	}
+	h := tree.NewHasher()
+	var v View
+	step := func(what string, revision, created int64, value string, shown bool, want ...string) {
+		t.Helper()
+		last := v
+		v = apply(h, v, &client.Update{Kind: client.KindConflated, Revision: revision, KVs: []client.KeyValue{
+			{Key: []byte("k"), CreateRevision: created, ModRevision: revision, Value: []byte(value)},
+		}})
+		calls = nil
+		m.step(last, v)
+		if _, ok := m.Get("k"); ok != shown || !slices.Equal(calls, want) {
+			t.Errorf("%s: shown %v, calls %q; want %v, %q", what, ok, calls, shown, want)
+		}
+	}
+	step("created", 2, 2, "1", true, "k changed: false true")
+	step("invalid", 3, 2, "{", true, "k invalid")
+	step("created again, invalid", 6, 5, "{", false, "k invalid", "k changed: true false")
+	step("created again, invalid, without a value", 8, 7, "{", false, "k invalid")
+	step("valid", 9, 7, "2", true, "k changed: false true")
+	step("created again, valid", 11, 10, "3", true, "k changed: true true")
+}
+
 // For all kinds of updates, a view equals a map to which the same updates were applied,
 // older views do not change, and the changes between views add up to the view.
 func TestChangesAddUpToTheView(t *testing.T) {

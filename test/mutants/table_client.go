@@ -42,6 +42,14 @@ func clientGroup() Group {
 			all`, Tests: "TestTypedMirrorKeepsTheLastGoodValue",
 		},
 		{
+			Name: "typed-keeps-values-of-former-keys", Bug: "keeps the value of a key that was deleted and created again", Package: "client/mirror", File: "mirror/typed.go",
+			Old: `case kept != nil && before`, New: `case false && before`, Tests: "TestTypedMirrorDropsTheValueOfAKeyThatWasCreatedAgain",
+		},
+		{
+			Name: "typed-drops-bad-values", Bug: "drops the last valid value of a key with an invalid one", Package: "client/mirror", File: "mirror/typed.go",
+			Old: `kept != nil && before.CreateRevision != after.CreateRevision:`, New: `kept != nil:`, Tests: "TestTypedMirrorDropsTheValueOfAKeyThatWasCreatedAgain",
+		},
+		{
 			Name: "typed-keeps-deleted-values", Bug: "keeps the value of a deleted key", Package: "client/mirror", File: "mirror/typed.go",
 			Old: `delete(m.values, r.key)`, New: `m.values[r.key] = r.before`, Tests: "TestTypedMirrorKeepsTheLastGoodValue",
 		},
