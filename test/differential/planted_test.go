@@ -137,7 +137,7 @@ func plants() map[string]plant {
 		}},
 
 		"an event is lost": onEvents("no events of revision", func(c *call, r *pb.WatchResponse) []proto.Message { return is(c.n%7 == 3, r) }),
-		"an event twice":   onEvents("behind", func(_ *call, r *pb.WatchResponse) []proto.Message { return []proto.Message{r, clone(r)} }),
+		"an event twice":   onEvents(" after ", func(_ *call, r *pb.WatchResponse) []proto.Message { return []proto.Message{r, clone(r)} }),
 		"one event of two": onEvents("events of revision", func(_ *call, r *pb.WatchResponse) []proto.Message {
 			if n := len(r.Events); n > 1 && r.Events[0].Kv.ModRevision == r.Events[n-1].Kv.ModRevision {
 				r.Events = r.Events[:n-1]
