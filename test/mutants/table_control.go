@@ -427,7 +427,7 @@ func placementGroup() Group {
 		},
 		{
 			Name: "memory-any-generation", Bug: "connects voters of other generations after a partition", File: "mem.go",
-			Old: `if cut || ta.generation != tb.generation {`, New: `if cut {`, Tests: "TestVotersOfOtherGenerationsGetNoVote",
+			Old: ` || ta.generation != tb.generation:`, New: `:`, Tests: "TestVotersOfOtherGenerationsGetNoVote",
 		},
 		{
 			Name: "older-raft-reported", Bug: "reports the leader and voters of an older generation", File: "placement.go",
@@ -473,6 +473,22 @@ func placementGroup() Group {
 		{
 			Name: "refused-counts-as-made", Bug: "applies a map that cannot be encoded", File: "fsm.go",
 			Old: `if err := f.show(next); err != nil {`, New: `if err := f.show(next); false {`, Tests: "TestARefusedRequestIsNotRemembered",
+		},
+		{
+			Name: "full-disk-panics", Bug: "raft panics when a term is not written", File: "vote.go",
+			Old: `disk.logs, stable, disk.snaps`, New: `disk.logs, disk.stable, disk.snaps`, Tests: "TestVoterWithAFullDiskKeepsRunning",
+		},
+		{
+			Name: "full-disk-ends-node", Bug: "a voter whose disk is full ends its node", File: "vote.go",
+			Old: `case errors.Is(err, errUnwritten), `, New: `case errors.Is(err, errUnwritten) && false, `, Tests: "TestVoterWithAFullDiskKeepsRunning",
+		},
+		{
+			Name: "full-disk-opened-once", Bug: "a voter whose disk is still full ends its node at the second attempt", File: "vote.go",
+			Old: `errors.Is(err, errUnwritten), !failed.IsZero() &&`, New: `errors.Is(err, errUnwritten), false &&`, Tests: "TestVoterWithAFullDiskKeepsRunning",
+		},
+		{
+			Name: "same-term-written", Bug: "a full disk ends the goroutine that starts raft", File: "storage.go",
+			Old: `old == v {`, New: `old == v && false {`, Tests: "TestStartOfRaftWritesNoTerm",
 		},
 		{
 			Name: "map-goes-back", Bug: "shows an older map", File: "maps.go",

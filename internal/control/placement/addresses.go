@@ -3,6 +3,7 @@ package placement
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 
@@ -63,11 +64,7 @@ func (a *addresses) note(id raft.ServerID, at raft.ServerAddress) {
 	if a.found == nil {
 		a.found = make(map[raft.ServerAddress]raft.ServerID)
 	}
-	for old, who := range a.found {
-		if who == id {
-			delete(a.found, old)
-		}
-	}
+	maps.DeleteFunc(a.found, func(_ raft.ServerAddress, who raft.ServerID) bool { return who == id })
 	a.found[at] = id
 }
 

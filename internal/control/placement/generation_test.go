@@ -199,7 +199,7 @@ func TestRaftEndsWithItsGeneration(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of fake time
 		defer cancel()
 		ended := make(chan error, 1)
-		go func() { ended <- run.endOf(ctx, f) }()
+		go func() { ended <- run.endOf(ctx, f, new(fatalStore)) }()
 		synctest.Wait()
 		select {
 		case err := <-ended:

@@ -36,7 +36,7 @@ func (l *leader) lead(ctx context.Context) error {
 	g.Go(func() error {
 		// Everything that earlier leaders committed must be applied before the
 		// first decision.
-		for l.await(ctx, l.r.Barrier(0)) != nil {
+		for l.await(ctx, l.r.Barrier(l.cfg.BarrierTimeout)) != nil {
 			if !pause(ctx, l.cfg.Heartbeat, true) {
 				return nil // no longer the leader
 			}
@@ -84,12 +84,8 @@ func (l *leader) guard(ctx context.Context) error {
 // hangs reports whether a write of the raft log takes BarrierTimeout or more.
 // It waits until this is certain for the write in progress.
 func (l *leader) hangs(ctx context.Context) bool {
-	began, writes := l.disk.logs.writing()
-	if !writes || !pause(ctx, time.Until(began.Add(l.cfg.BarrierTimeout)), true) {
-		return false
-	}
-	since, writes := l.disk.logs.writing()
-	return writes && since.Equal(began)
+	began := l.disk.logs.since.Load()
+	return began != nil && pause(ctx, time.Until(began.Add(l.cfg.BarrierTimeout)), true) && l.disk.logs.since.Load() == began
 }
 
 // placeShards founds the cluster if there is none, then maintains the placement of
@@ -241,9 +237,7 @@ func (l *leader) lay(ctx context.Context, ifVersion uint64, c shard.Change) erro
 func pause(ctx context.Context, d time.Duration, timed bool, signals ...<-chan struct{}) bool {
 	var tick <-chan time.Time
 	if timed {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		tick = t.C
+		tick = time.After(d)
 	}
 	var either [2]<-chan struct{}
 	copy(either[:], signals)

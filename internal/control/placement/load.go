@@ -81,7 +81,7 @@ func (l *leader) balance(ctx context.Context) {
 		a, t = l.cfg.Balance.Decide(m, l.reported().Loads(), t, time.Now())
 		l.stats.setWaiting(t.Waiting(m))
 		var err error
-		if t, err = l.rebalance(ctx, m, a, t); err != nil && ctx.Err() == nil {
+		if t, err = l.rebalance(ctx, m, a, t); err != nil && !isStale(err) && ctx.Err() == nil {
 			l.log.Warn("could not change shards for their load, retrying", "error", err)
 		}
 	}
@@ -95,17 +95,13 @@ func (l *leader) rebalance(ctx context.Context, m *shard.Map, a planner.Action, 
 		return err
 	}
 	if a.Owners != nil {
-		if err := lay(shard.Configure{Replicas: m.Spec.Replicas, Owners: *a.Owners, Ranges: m.Spec.Ranges}); isStale(err) {
-			return t, nil
-		} else if err != nil {
+		if err := lay(shard.Configure{Replicas: m.Spec.Replicas, Owners: *a.Owners, Ranges: m.Spec.Ranges}); err != nil {
 			return t, err
 		}
 		l.log.Info("number of owners changed", "owners", *a.Owners, "before", m.Spec.Owners)
 	}
 	if len(a.Homes) > 0 {
-		if err := lay(shard.Rehome{Homes: a.Homes}); isStale(err) {
-			return t, nil
-		} else if err != nil {
+		if err := lay(shard.Rehome{Homes: a.Homes}); err != nil {
 			return t, err
 		}
 		for _, h := range a.Homes {
@@ -128,9 +124,7 @@ func (l *leader) rebalance(ctx context.Context, m *shard.Map, a planner.Action, 
 			l.log.Info("a shard has too much load and too few keys to be split", "shard", id, "range", m.Shards[i].Range)
 			continue
 		}
-		if err := lay(shard.Split{Shard: id, At: []string{at}, Stay: true, Watches: c.Watches}); isStale(err) {
-			return t, nil
-		} else if err != nil {
+		if err := lay(shard.Split{Shard: id, At: []string{at}, Stay: true, Watches: c.Watches}); err != nil {
 			return t, err
 		}
 		l.stats.addShards(planner.LoadSplit, 1)

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"sync"
+	"syscall"
 
 	"github.com/google/uuid"
 	"github.com/hashicorp/raft"
@@ -40,15 +41,19 @@ func (n *MemNetwork) set(a, b string, cut bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.cuts[pair(a, b)] = cut
+	n.linkLocked(a, b)
+}
+
+// linkLocked connects two nodes if their generations and the cuts allow it, and otherwise disconnects them.
+func (n *MemNetwork) linkLocked(a, b string) {
 	ta, okA := n.nodes[a]
 	tb, okB := n.nodes[b]
-	if !okA || !okB {
-		return
-	}
-	if cut || ta.generation != tb.generation {
+	switch {
+	case !okA || !okB:
+	case n.cuts[pair(a, b)] || ta.generation != tb.generation:
 		ta.Disconnect(raft.ServerAddress(b))
 		tb.Disconnect(raft.ServerAddress(a))
-	} else {
+	default:
 		ta.Connect(raft.ServerAddress(b), tb.InmemTransport)
 		tb.Connect(raft.ServerAddress(a), ta.InmemTransport)
 	}
@@ -60,14 +65,10 @@ func (n *MemNetwork) join(addr string, generation uint64) *raft.InmemTransport {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	_, t := raft.NewInmemTransport(raft.ServerAddress(addr))
-	t.Connect(raft.ServerAddress(addr), t)
-	for a, o := range n.nodes {
-		if !n.cuts[pair(a, addr)] && o.generation == generation {
-			t.Connect(raft.ServerAddress(a), o.InmemTransport)
-			o.Connect(raft.ServerAddress(addr), t)
-		}
-	}
 	n.nodes[addr] = memNode{t, generation}
+	for a := range n.nodes { // including itself
+		n.linkLocked(a, addr)
+	}
 	return t
 }
 
@@ -94,6 +95,7 @@ type MemDisk struct {
 	logs map[uint64]*storage // by generation; guarded by mu
 	m    []byte              // the map file; guarded by mu
 	hung chan struct{}       // not nil: raft's writes wait until it is closed; guarded by mu
+	full bool                // raft's writes fail; guarded by mu
 }
 
 // NewMemDisk returns an empty disk with a new identity.
@@ -104,41 +106,67 @@ func NewMemDisk() *MemDisk {
 // Identity is the equivalent of [Identity] for this disk.
 func (d *MemDisk) Identity() string { return d.uuid }
 
-// Hang blocks every write of the raft log until Unhang.
+// Hang blocks every write of raft until Unhang.
 func (d *MemDisk) Hang() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.hung == nil {
-		d.hung = make(chan struct{})
-	}
+	d.hung = make(chan struct{})
 }
 
 // Unhang ends a Hang.
 func (d *MemDisk) Unhang() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.hung != nil {
-		close(d.hung)
-		d.hung = nil
-	}
+	close(d.hung)
+	d.hung = nil
 }
 
-// memLog is the raft log of a MemDisk.
+// Fail sets whether every write of raft fails, as on a full disk.
+func (d *MemDisk) Fail(full bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.full = full
+}
+
+// write waits while the disk hangs, and returns its error.
+func (d *MemDisk) write() error {
+	d.mu.Lock()
+	hung, full := d.hung, d.full
+	d.mu.Unlock()
+	if hung != nil {
+		<-hung
+	}
+	if full {
+		return syscall.ENOSPC
+	}
+	return nil
+}
+
+// memLog is the raft log, and the stable store, of a MemDisk.
 type memLog struct {
 	*raft.InmemStore
 	disk *MemDisk
 }
 
-func (l memLog) StoreLog(e *raft.Log) error { return l.StoreLogs([]*raft.Log{e}) }
-
 func (l memLog) StoreLogs(es []*raft.Log) error {
-	l.disk.mu.Lock()
-	hung := l.disk.hung
-	l.disk.mu.Unlock()
-	if hung != nil {
-		<-hung
+	if err := l.disk.write(); err != nil {
+		return err
 	}
 	return l.InmemStore.StoreLogs(es)
+}
+
+func (l memLog) Set(key, v []byte) error {
+	if err := l.disk.write(); err != nil {
+		return err
+	}
+	return l.InmemStore.Set(key, v)
+}
+
+func (l memLog) SetUint64(key []byte, v uint64) error {
+	if err := l.disk.write(); err != nil {
+		return err
+	}
+	return l.InmemStore.SetUint64(key, v)
 }
 
 func (d *MemDisk) newest() (generation uint64, err error) {
@@ -153,6 +181,9 @@ func (d *MemDisk) newest() (generation uint64, err error) {
 func (d *MemDisk) open(generation uint64, _ raftLogger) (*storage, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.full { // bbolt writes when it opens a file
+		return nil, syscall.ENOSPC
+	}
 	if d.logs[generation] == nil {
 		d.logs[generation] = d.storage()
 	}
@@ -174,11 +205,8 @@ func (d *MemDisk) create(generation uint64, _ raftLogger, fill func(*storage) er
 
 // storage returns an empty log.
 func (d *MemDisk) storage() *storage {
-	log := raft.NewInmemStore()
-	return &storage{
-		logs: &timedLog{LogStore: memLog{InmemStore: log, disk: d}}, stable: log, snaps: raft.NewInmemSnapshotStore(),
-		close: func() error { return nil },
-	}
+	log := memLog{InmemStore: raft.NewInmemStore(), disk: d}
+	return &storage{logs: &timedLog{LogStore: log}, stable: log, snaps: raft.NewInmemSnapshotStore(), close: func() error { return nil }}
 }
 
 // Load implements mapFile.

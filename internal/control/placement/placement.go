@@ -32,6 +32,38 @@ const (
 	mapFilePause = time.Second
 )
 
+var (
+	// ErrNoLeader reports that the map cannot be changed at the moment.
+	ErrNoLeader = errors.New("the shard map has no raft leader: make sure that a majority of the voters runs and can communicate; until then shards stay where they are and are served")
+	// ErrUnknownOutcome reports that a change may or may not have been made.
+	ErrUnknownOutcome = errors.New("the change may or may not have been made: propose it again with the same request ID")
+	// ErrForeign reports a map or a member of another cluster.
+	ErrForeign = errors.New("another cluster")
+	// ErrStuck ends Run on a leader that cannot commit because its own disk hangs.
+	ErrStuck = errors.New("raft leader cannot commit: the disk of the data directory hangs")
+)
+
+// NotLeaderError is the error of ApplyEncoded on a node that does not lead.
+type NotLeaderError struct {
+	// Leader is the leading node if known, otherwise "".
+	Leader shard.NodeID
+}
+
+func (e *NotLeaderError) Error() string {
+	if e.Leader == "" {
+		return "this node is not the raft leader, and knows none"
+	}
+	return fmt.Sprintf("this node is not the raft leader: ask %s", e.Leader)
+}
+
+// Unwrap returns ErrNoLeader when no leader is known.
+func (e *NotLeaderError) Unwrap() error {
+	if e.Leader == "" {
+		return ErrNoLeader
+	}
+	return nil
+}
+
 // mapFile stores the map on disk.
 type mapFile interface {
 	// Load returns nil without an error when there is no file.
@@ -62,7 +94,6 @@ type Placement struct {
 	generation uint64          // guarded by mu; of the raft log
 	futures    *sync.WaitGroup // guarded by mu; callers that wait for raft; nil: callers must not wait
 	cluster    string          // guarded by mu; the cluster of the raft log, "" while there is none
-	isOpen     bool            // guarded by mu; opened is closed
 }
 
 // New returns a Placement and reads the map file. It starts nothing. It moves
@@ -251,8 +282,7 @@ func (p *Placement) setCluster(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cluster = id
-	if !p.isOpen {
-		p.isOpen = true
+	if !wait.Over(p.opened) {
 		close(p.opened)
 	}
 }

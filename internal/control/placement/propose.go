@@ -120,6 +120,12 @@ func (p *Placement) commit(ctx context.Context, r *raft.Raft, change shard.Chang
 	return out.version, out.err
 }
 
+// later is a future that begins when it is awaited: raft may have ended.
+type later func() raft.Future
+
+// Error implements raft.Future.
+func (f later) Error() error { return f().Error() }
+
 // await waits for the future, or for ctx.
 func (p *Placement) await(ctx context.Context, f raft.Future) error {
 	p.mu.Lock()

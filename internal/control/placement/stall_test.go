@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,4 +105,34 @@ func TestLeaderWithoutMajorityStays(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // raft's last calls end by their timeouts
 	})
+}
+
+// Raft writes its unchanged term when it starts, on the caller's goroutine. This writes nothing,
+// so a full disk does not end that goroutine.
+func TestStartOfRaftWritesNoTerm(t *testing.T) {
+	disk := NewMemDisk()
+	s, err := disk.open(0, newRaftLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.stable.SetUint64([]byte(keyTerm), 7); err != nil {
+		t.Fatal(err)
+	}
+	disk.Fail(true)
+	stable := &fatalStore{StableStore: s.stable, failed: make(chan error, 1)}
+	returned := false
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := errors.Join(stable.SetUint64([]byte(keyTerm), 7), stable.SetUint64([]byte("none"), 0)); err != nil {
+			t.Error(err)
+		}
+		returned = true
+		_ = stable.SetUint64([]byte(keyTerm), 8)
+		t.Error("an unwritten term was accepted")
+	}()
+	<-done
+	if err := <-stable.failed; !returned || !errors.Is(err, errUnwritten) || !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("returned: %v, failed with %v", returned, err)
+	}
 }

@@ -6,8 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -31,6 +33,57 @@ type storage struct {
 	stable raft.StableStore
 	snaps  raft.SnapshotStore
 	close  func() error
+}
+
+// timedLog is a raft log that reports how long a write has been in progress.
+type timedLog struct {
+	raft.LogStore
+	since atomic.Pointer[time.Time] // when the write in progress began; nil: none
+}
+
+// StoreLog writes one entry.
+func (l *timedLog) StoreLog(e *raft.Log) error { return l.StoreLogs([]*raft.Log{e}) }
+
+// StoreLogs writes entries. Only raft's main loop calls it, one at a time.
+func (l *timedLog) StoreLogs(es []*raft.Log) error {
+	now := time.Now()
+	l.since.Store(&now)
+	defer l.since.Store(nil)
+	return l.LogStore.StoreLogs(es)
+}
+
+// errUnwritten ends raft: its term or its vote was not written.
+var errUnwritten = errors.New("the disk of the data directory does not take writes")
+
+// fatalStore is the stable store of one run of raft. Raft panics if its term is not written.
+// fatalStore reports the error and ends the goroutine instead: like a crash at this point, this
+// neither answers nor continues with a term or a vote that is not on the disk.
+type fatalStore struct {
+	raft.StableStore
+	failed chan error // receives the first error
+}
+
+// Set writes a value.
+func (s *fatalStore) Set(key, v []byte) error { return s.wrote(s.StableStore.Set(key, v)) }
+
+// SetUint64 writes a number, unless the store has it: raft's start, on the caller's goroutine,
+// writes the term that it has read.
+func (s *fatalStore) SetUint64(key []byte, v uint64) error {
+	if old, _ := s.GetUint64(key); old == v { // a missing number is 0
+		return nil
+	}
+	return s.wrote(s.StableStore.SetUint64(key, v))
+}
+
+func (s *fatalStore) wrote(err error) error {
+	if err != nil {
+		select {
+		case s.failed <- fmt.Errorf("%w: %w", errUnwritten, err):
+		default:
+		}
+		runtime.Goexit()
+	}
+	return nil
 }
 
 // raftLogs are the raft logs of a data directory: one for each generation in which the
@@ -153,10 +206,10 @@ func Identity(dataDir string) (string, error) {
 		return "", fmt.Errorf("read the node's identity: %w", err)
 	}
 	id := uuid.NewString()
-	if err := durable.MakeDir(raftDir(dataDir)); err != nil {
-		return "", fmt.Errorf("write the node's identity: %w", err)
+	if err = durable.MakeDir(raftDir(dataDir)); err == nil {
+		err = durable.WriteFile(path, []byte(id+"\n"))
 	}
-	if err := durable.WriteFile(path, []byte(id+"\n")); err != nil {
+	if err != nil {
 		return "", fmt.Errorf("write the node's identity: %w", err)
 	}
 	return id, nil

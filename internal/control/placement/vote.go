@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
+	"syscall"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hashicorp/raft"
 
 	"github.com/shardwatch/shardwatch/internal/control/planner"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // vote runs raft until ctx ends, and starts it again when the map has a newer generation.
@@ -18,12 +23,24 @@ func (p *Placement) vote(ctx context.Context) (err error) {
 		raftPort = openPort(p.cfg.Listener)
 		defer func() { err = errors.Join(err, raftPort.close()) }()
 	}
+	var failed time.Time // when the disk last failed
 	for {
-		outdated, err := p.voteOnce(ctx, raftPort)
-		if err != nil || !outdated {
+		err := p.voteOnce(ctx, raftPort)
+		switch {
+		case errors.Is(err, ErrStuck):
+			return err
+		case errors.Is(err, errOutdated):
+			p.log.Warn("the voters were recovered: this node sets its raft log aside and follows the new voters", "generation", p.Map().Generation)
+		case errors.Is(err, errUnwritten), !failed.IsZero() && errors.As(err, new(syscall.Errno)):
+			if time.Since(failed) > time.Minute {
+				p.log.Error("this node does not vote until the disk of its data directory takes writes; it keeps serving", "error", err)
+			}
+			if failed = time.Now(); !pause(ctx, retryPause, true) {
+				return nil
+			}
+		default:
 			return err
 		}
-		p.log.Warn("the voters were recovered: this node sets its raft log aside and follows the new voters", "generation", p.Map().Generation)
 	}
 }
 
@@ -39,65 +56,50 @@ type raftRun struct {
 	generation uint64
 }
 
-// voteOnce runs raft until ctx ends, or until its log is outdated.
-func (p *Placement) voteOnce(ctx context.Context, raftPort *port) (outdated bool, err error) {
+// voteOnce runs raft until ctx ends, its log is outdated, or its disk fails.
+func (p *Placement) voteOnce(ctx context.Context, raftPort *port) (err error) {
 	log := newRaftLogger(p.log)
 	disk, generation, err := p.open(log)
 	if err != nil {
-		return false, err
+		return err
 	}
 	trans := openTransport(&p.cfg, raftPort, generation, p.configured, log)
 	f := newFSM(p.maps.show, p.votes.Notify)
-	r, err := raft.NewRaft(p.raftConfig(log), f, disk.logs, disk.stable, disk.snaps, trans.Transport)
+	stable := &fatalStore{StableStore: disk.stable, failed: make(chan error, 1)}
+	r, err := raft.NewRaft(p.raftConfig(log), f, disk.logs, stable, disk.snaps, trans.Transport)
 	if err != nil {
-		select {
-		case why := <-f.broken: // raft only reports that it failed
-			err = errors.Join(why, err)
-		default:
-		}
-		return false, errors.Join(fmt.Errorf("start raft: %w", err), trans.close(), disk.close())
+		err = errors.Join(f.failed, err) // raft only reports that it failed
+		return errors.Join(fmt.Errorf("start raft: %w", err), trans.close(), disk.close())
 	}
 	run := &raftRun{Placement: p, r: r, disk: disk, trans: trans, generation: generation}
 	p.setCurrent(r, generation)
 	defer func() {
 		p.setCurrent(nil, generation)
 		stuck := errors.Is(err, ErrStuck)
-		if !stuck && !outdated {
+		if !stuck && !errors.Is(err, errOutdated) {
 			run.handOn()
 		}
 		err = errors.Join(err, run.stop(stuck))
 	}()
 
 	ctx, cancel := context.WithCancelCause(ctx)
+	var voting sync.WaitGroup
+	defer voting.Wait()
 	defer cancel(nil)
-	voting := make(chan struct{})
-	go func() {
-		defer close(voting)
-		cancel(run.endOf(ctx, f))
-	}()
-	defer func() {
-		cancel(nil)
-		<-voting
-	}()
+	voting.Go(func() { cancel(run.endOf(ctx, f, stable)) })
 
-	if err := run.bootstrap(ctx); err != nil {
-		return false, err
+	if err = run.bootstrap(ctx); err == nil {
+		err = run.followLeadership(ctx)
 	}
-	if err := run.followLeadership(ctx); err != nil {
-		return false, err
+	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+		err = cause
 	}
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errOutdated):
-		return true, nil
-	case !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded):
-		return false, cause
-	}
-	return false, nil
+	return err
 }
 
-// endOf waits for a reason to end raft: the log holds a command that this version
-// cannot apply, or the map has a newer generation. It returns nil when ctx has ended.
-func (v *raftRun) endOf(ctx context.Context, f *fsm) error {
+// endOf waits for a reason to end raft: the log holds a command that this version cannot apply,
+// the map has a newer generation, or the disk fails. It returns nil when ctx has ended.
+func (v *raftRun) endOf(ctx context.Context, f *fsm, stable *fatalStore) error {
 	for {
 		m, changed := v.maps.watch()
 		if m != nil && m.Generation > v.generation {
@@ -105,6 +107,8 @@ func (v *raftRun) endOf(ctx context.Context, f *fsm) error {
 		}
 		select {
 		case err := <-f.broken:
+			return err
+		case err := <-stable.failed:
 			return err
 		case <-changed:
 		case <-ctx.Done():
@@ -222,7 +226,7 @@ func (v *raftRun) bootstrapWith(ctx context.Context, founders []planner.Server) 
 	for i, f := range founders {
 		servers[i] = raft.Server{ID: raft.ServerID(f.ID), Address: raft.ServerAddress(f.Address)}
 	}
-	err := v.await(ctx, v.r.BootstrapCluster(raft.Configuration{Servers: servers}))
+	err := v.await(ctx, later(func() raft.Future { return v.r.BootstrapCluster(raft.Configuration{Servers: servers}) }))
 	switch {
 	case err == nil:
 		v.log.Info("bootstrapped", "cluster", id, "voters", len(servers))
@@ -315,12 +319,35 @@ func bounded(f func()) bool {
 		defer close(done)
 		f()
 	}()
-	t := time.NewTimer(stopTimeout)
-	defer t.Stop()
 	select {
 	case <-done:
 		return true
-	case <-t.C:
+	case <-time.After(stopTimeout):
 		return false
 	}
+}
+
+// clusterSpace is the UUID namespace of cluster IDs.
+const clusterSpace = "6f1d3c4e-6a0e-5d52-9f3b-0a4a4de1c0b7"
+
+// clusterIDOf returns the ID of the cluster that begins with these voters. It
+// follows from their identities, so each voter knows it from the start and
+// announces it: from then on no other node bootstraps.
+func clusterIDOf(servers []planner.Server) string {
+	var b strings.Builder
+	for _, s := range servers {
+		b.WriteString(string(s.ID) + "\n")
+	}
+	return uuid.NewSHA1(uuid.MustParse(clusterSpace), []byte(b.String())).String()
+}
+
+// toldCluster returns the cluster of a voter that received its log from others, before there
+// is a map: the cluster that its members announce, or the one that follows from its voters.
+func toldCluster(members []shard.Member, servers []planner.Server) string {
+	for _, m := range members {
+		if m.ClusterID != "" {
+			return m.ClusterID
+		}
+	}
+	return clusterIDOf(servers)
 }
