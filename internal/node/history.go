@@ -25,8 +25,9 @@ type historian struct {
 	// with positions from before.
 	restarted bool
 	begun     chan struct{} // closed once the saved history is loaded
-	ask       chan chan struct{}
-	hurry     atomic.Bool // the node is stopping
+	ended     chan struct{} // closed when run has ended
+	tasks     chan func()   // see do
+	hurry     atomic.Bool   // the node is stopping
 
 	dropped wait.Bell // wrong has new entries
 	mu      sync.Mutex
@@ -38,14 +39,14 @@ const (
 	saveBytesPerSecond = 32 << 20
 	// firstSave is the time from the start to the first save.
 	firstSave = 2 * time.Second
-	// lastSave bounds the time of a Save when the node ends.
+	// lastSave bounds the wait for the disk when the node ends.
 	lastSave = 5 * time.Second
 )
 
 func newHistorian(n *Node) *historian {
 	h := &historian{
-		n: n, restarted: n.placement.Map() != nil, begun: make(chan struct{}), ask: make(chan chan struct{}),
-		dropped: wait.NewBell(), wrong: make(map[shard.ID]struct{}),
+		n: n, restarted: n.placement.Map() != nil, begun: make(chan struct{}), ended: make(chan struct{}),
+		tasks: make(chan func()), dropped: wait.NewBell(), wrong: make(map[shard.ID]struct{}),
 	}
 	if n.cfg.HistoryBytes > 0 && n.cfg.DataDir != "" && n.cfg.Simulation == nil {
 		h.store = history.New(history.Config{
@@ -96,6 +97,7 @@ func (h *historian) onDisk(m *shard.Map, shards map[shard.ID]*shard.Shard) map[s
 
 // run saves at every HistoryInterval, until ctx ends.
 func (h *historian) run(ctx context.Context) error {
+	defer close(h.ended)
 	if !wait.For(ctx, h.begun) {
 		return nil
 	}
@@ -108,11 +110,8 @@ func (h *historian) run(ctx context.Context) error {
 		case <-tick.C:
 			h.save(ctx)
 			tick.Reset(h.n.cfg.HistoryInterval)
-		case saved := <-h.ask:
-			within, cancel := context.WithTimeout(ctx, lastSave)
-			h.save(within)
-			cancel()
-			close(saved)
+		case task := <-h.tasks:
+			task()
 		case <-h.dropped:
 			h.dropWrong()
 		case <-ctx.Done():
@@ -193,12 +192,22 @@ func (h *historian) last(ctx context.Context) {
 	default:
 		return // nothing to save
 	}
-	saved := make(chan struct{})
+	ctx, cancel := context.WithTimeout(ctx, lastSave)
+	defer cancel()
+	h.do(ctx, func() { h.save(ctx) })
+}
+
+// do runs a task on the goroutine that uses the store. It returns false if the task has not ended
+// before ctx: the disk may hang.
+func (h *historian) do(ctx context.Context, task func()) bool {
+	done := make(chan struct{})
 	select {
-	case h.ask <- saved:
-		<-saved
+	case h.tasks <- func() { defer close(done); task() }:
+		return wait.For(ctx, done)
+	case <-h.ended:
 	case <-ctx.Done():
 	}
+	return false
 }
 
 // pace limits the share of the disk that saving uses.

@@ -20,6 +20,14 @@ func membershipGroup() Group {
 func nodeGroup() Group {
 	return Group{Package: "internal/node", Mutants: []Mutant{
 		{
+			Name: "last-save-unbounded", Bug: "a node that stops waits for a disk that hangs", File: "history.go",
+			Old: `return wait.For(ctx, done)`, New: `<-done; return true`, Tests: "TestLastSaveIsBounded",
+		},
+		{
+			Name: "last-save-whole-drain", Bug: "a disk that hangs takes the time in which a node hands over its shards", File: "history.go",
+			Old: `ctx, cancel := context.WithTimeout(ctx, lastSave)`, New: `ctx, cancel := context.WithTimeout(ctx, 2*lastSave)`, Tests: "TestLastSaveIsBounded",
+		},
+		{
 			Name: "node-handshakes-at-once", Bug: "handshakes at the peer port do not take turns", File: "limits.go",
 			Old: `atPort(cfg.PeerServerTLS, netlimit.NewTurns(1))`, New: `atPort(nil, netlimit.NewTurns(1))`, Tests: "TestHandshakesOfNodesTakeTurns",
 		},
