@@ -19,13 +19,13 @@ import (
 
 // Load reads the history of shards that an earlier run of the node has saved. Shards of another
 // origin and damaged parts are discarded and logged. A new shard gets the saved history of the
-// shards from which it was split or merged. Call it once, before Save.
+// shards from which it was split or merged.
 //
 // The time since the save does not count as age: a window is kept as long as if the
 // node had not stopped.
 func (s *Store) Load(o Origin, shards map[shard.ID]kv.Range) map[shard.ID]*cache.Past {
 	out := make(map[shard.ID]*cache.Past)
-	if others := s.others(); len(others) > 0 {
+	if others := s.others(); len(others) > 0 && s.logs == nil {
 		s.cfg.Logger.Info("the history directory has files of other versions: they are left alone; remove them when no rollback is planned", "dir", s.cfg.Dir, "files", others)
 	}
 	if _, err := os.Stat(s.path()); errors.Is(err, fs.ErrNotExist) {
@@ -37,7 +37,7 @@ func (s *Store) Load(o Origin, shards map[shard.ID]kv.Range) map[shard.ID]*cache
 			defer func() { _ = s.Close() }() // Save opens it for writing, or reports the error
 		}
 	}
-	if err == nil {
+	if err == nil && s.logs == nil {
 		err = s.look()
 	}
 	if err == nil {

@@ -24,10 +24,12 @@ type historian struct {
 	// restarted: the node had a shard map when it started, so clients may return
 	// with positions from before.
 	restarted bool
+	started   time.Time
 	begun     chan struct{} // closed once the saved history is loaded
 	ended     chan struct{} // closed when run has ended
 	tasks     chan func()   // see do
 	hurry     atomic.Bool   // the node is stopping
+	loading   atomic.Int32  // calls of Load that wait for a task
 
 	dropped wait.Bell // wrong has new entries
 	mu      sync.Mutex
@@ -39,13 +41,17 @@ const (
 	saveBytesPerSecond = 32 << 20
 	// firstSave is the time from the start to the first save.
 	firstSave = 2 * time.Second
+	// returning is how long after its start a node may get shards back: until then it keeps and loads
+	// the history of shards that it does not have. After a stop of all nodes, the shards of nodes that
+	// have not returned are moved seconds after the start.
+	returning = 10 * time.Minute
 	// lastSave bounds the wait for the disk when the node ends.
 	lastSave = 5 * time.Second
 )
 
 func newHistorian(n *Node) *historian {
 	h := &historian{
-		n: n, restarted: n.placement.Map() != nil, begun: make(chan struct{}), ended: make(chan struct{}),
+		n: n, restarted: n.placement.Map() != nil, started: time.Now(), begun: make(chan struct{}), ended: make(chan struct{}),
 		tasks: make(chan func()), dropped: wait.NewBell(), wrong: make(map[shard.ID]struct{}),
 	}
 	if n.cfg.HistoryBytes > 0 && n.cfg.DataDir != "" && n.cfg.Simulation == nil {
@@ -61,21 +67,43 @@ func origin(m *shard.Map) history.Origin {
 	return history.Origin{Cluster: m.ClusterID, Etcd: m.EtcdClusterID, Lineage: m.Lineage}
 }
 
-// Load returns the saved history of shards on its first call. Later the caches in memory are
-// newer. For a restarted node, a shard without a saved history has an empty history: if no other
-// node has more, etcd's log is read as far back as it goes. The keeper calls Load.
+// returns reports whether the node may still get shards that it had before its restart.
+func (h *historian) returns() bool { return h.restarted && time.Since(h.started) < returning }
+
+// Load returns the saved history of shards on its first call, and while a restarted node may get
+// shards back. Later the caches in memory are newer. For a restarted node, a shard without a saved
+// history has an empty history: if no other node has more, etcd's log is read as far back as it goes.
+// The keeper calls Load.
 func (h *historian) Load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.Past {
-	if wait.Over(h.begun) {
+	var out map[shard.ID]*cache.Past
+	switch {
+	case !wait.Over(h.begun):
+		defer close(h.begun)
+		out = h.onDisk(m, shards)
+	case len(shards) == 0 || !h.returns():
 		return nil
+	default:
+		out = h.later(m, shards)
 	}
-	defer close(h.begun)
-	out := h.onDisk(m, shards)
 	for id := range shards {
 		if out[id] == nil && h.restarted {
 			out[id] = &cache.Past{Floor: 1, DeltaFloor: 1}
 		}
 	}
 	return out
+}
+
+// later is onDisk on the goroutine that uses the store. It returns an empty map if the disk hangs.
+func (h *historian) later(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.Past {
+	h.loading.Add(1)
+	defer h.loading.Add(-1)
+	ctx, cancel := context.WithTimeout(context.Background(), lastSave)
+	defer cancel()
+	loaded := make(chan map[shard.ID]*cache.Past, 1)
+	if !h.do(ctx, func() { h.dropWrong(); loaded <- h.onDisk(m, shards) }) {
+		return make(map[shard.ID]*cache.Past)
+	}
+	return <-loaded
 }
 
 // onDisk returns the saved history of shards.
@@ -147,6 +175,9 @@ func (h *historian) Drop(id shard.ID) {
 // dropWrong removes the saved history of wrong copies. If that fails, it is retried before the
 // next save, which logs the disk's error.
 func (h *historian) dropWrong() {
+	if h.store == nil {
+		return
+	}
 	h.mu.Lock()
 	ids := slices.Collect(maps.Keys(h.wrong))
 	h.mu.Unlock()
@@ -178,7 +209,7 @@ func (h *historian) save(ctx context.Context) {
 			return c.Export()
 		}})
 	}
-	if h.store.Save(ctx, o, shards) == nil && !h.hurry.Load() {
+	if h.store.Save(ctx, o, shards) == nil && len(shards) > 0 && !h.returns() && !h.hurry.Load() {
 		h.store.Keep(shards)
 	}
 }
@@ -210,9 +241,9 @@ func (h *historian) do(ctx context.Context, task func()) bool {
 	return false
 }
 
-// pace limits the share of the disk that saving uses.
+// pace limits the share of the disk that saving uses, unless a caller waits for the disk.
 func (h *historian) pace(ctx context.Context, bytes int) error {
-	if h.hurry.Load() {
+	if h.hurry.Load() || h.loading.Load() > 0 {
 		return ctx.Err()
 	}
 	t := time.NewTimer(time.Duration(bytes) * time.Second / saveBytesPerSecond)

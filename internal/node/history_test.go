@@ -207,6 +207,44 @@ func TestPositionsOutliveTheWholeTier(t *testing.T) {
 	}
 }
 
+// All nodes are stopped one after the other, and the last one does not return: the others have no
+// shard at their start. They keep their saved history, and use it for the shards that they get later.
+func TestPositionsOutliveTheWholeTierWithoutItsLastNode(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3, 3, func(cfg *node.Config) {
+		shards(2, 2)(cfg)
+		quickHistory(cfg)
+	})
+	c.ready()
+	var want []string
+	some := func() {
+		for i := range 20 {
+			key := fmt.Sprintf("/%02d/k", i)
+			value := fmt.Sprint(len(want))
+			want = append(want, fmt.Sprintf("%d PUT %s=%s", c.write(key, value), key, value))
+		}
+	}
+	first := c.write("/00/begin", "")
+	some()
+	c.settled(2, 2)
+	c.kept(1)
+	if _, err := c.etcd.Client().Compact(within(t), first+int64(len(want))); err != nil { // only the disks have these events
+		t.Fatal(err)
+	}
+	for _, m := range c.nodes {
+		m.drain()
+		some()
+	}
+	returned := c.nodes[:2]
+	for _, m := range returned {
+		m.start()
+	}
+	c.ready()
+	w := c.client(returned...).Watch(within(t), client.Prefix("/"), client.FromRevision(first+1), client.WithoutResync())
+	defer w.Close()
+	events(t, w, want)
+}
+
 // etcd is compacted after the nodes have saved their history for the last time, and all
 // nodes crash. A watch that had everything up to the compaction resumes without a resync,
 // because etcd's log has the rest. This also holds for a node that has lost its history.

@@ -20,6 +20,14 @@ func membershipGroup() Group {
 func nodeGroup() Group {
 	return Group{Package: "internal/node", Mutants: []Mutant{
 		{
+			Name: "history-loaded-once", Bug: "a restarted node does not load the history of shards that it gets later", File: "history.go",
+			Old: `case len(shards) == 0 || !h.returns():`, New: `case true:`, Tests: "TestPositionsOutliveTheWholeTierWithoutItsLastNode",
+		},
+		{
+			Name: "history-of-no-shard", Bug: "a restarted node without shards removes its saved history", File: "history.go",
+			Old: ` && len(shards) > 0 && !h.returns() && `, New: ` && `, Tests: "TestPositionsOutliveTheWholeTierWithoutItsLastNode",
+		},
+		{
 			Name: "last-save-unbounded", Bug: "a node that stops waits for a disk that hangs", File: "history.go",
 			Old: `return wait.For(ctx, done)`, New: `<-done; return true`, Tests: "TestLastSaveIsBounded",
 		},

@@ -38,7 +38,7 @@ type Clock interface {
 
 // PastLoader keeps the history of the caches on disk.
 type PastLoader interface {
-	// Load returns the saved history of shards at its first call.
+	// Load returns the saved history of shards at its first call, and for some time after a restart.
 	Load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.Past
 	// Drop removes the saved history of a shard.
 	Drop(id shard.ID)
