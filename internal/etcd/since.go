@@ -22,7 +22,11 @@ func (c *Client) since(ctx context.Context, req kv.FollowRequest, revision kv.Re
 	case from > nothing:
 		return nil, 0, &kv.ContradictionError{Detail: fmt.Sprintf("it is at revision %d, but this node is complete up to %d", revision, from-1), Ahead: true}
 	}
-	from = max(from, nothing-kv.Revision(c.cfg.MaxHistory))
+	if oldest := nothing - kv.Revision(c.cfg.MaxHistory); from < oldest {
+		if from = oldest; req.HistoryFrom > 1 { // it is 1 if this node has saved nothing
+			c.noHistory(req, oldest-1, fmt.Sprintf("it has more than %d revisions", c.cfg.MaxHistory))
+		}
+	}
 	for left, next := c.cfg.MaxHistoryBytes, from; next <= revision; {
 		h, err := c.History(ctx, HistoryRequest{Range: req.Range, From: next, Before: nothing, PrevKV: true, MaxBytes: left})
 		var compacted *kv.CompactedError

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -80,6 +81,15 @@ func TestFollowDeliversTheHistorySince(t *testing.T) {
 		begin, keys, past := began(t, newClient(t, cfg), kv.FollowRequest{Range: r, HistoryFrom: x.from})
 		if begin.Revision != 7 || begin.Floor != x.floor || told(past) != x.past || keys != 1 {
 			t.Errorf("%s: history %q from %d on, revision %d with %d keys; want %q from %d on, revision 7 with 1", x.name, told(past), begin.Floor, begin.Revision, keys, x.past, x.floor)
+		}
+	}
+	for from, logged := range map[kv.Revision]bool{1: false, 4: true, 5: false} {
+		cfg := testConfig(s.Endpoint())
+		var log strings.Builder
+		cfg.MaxHistory, cfg.Logger = 3, slog.New(slog.NewTextHandler(&log, nil))
+		_, _, _ = began(t, newClient(t, cfg), kv.FollowRequest{Range: r, HistoryFrom: from})
+		if got := strings.Contains(log.String(), "it has more than 3 revisions"); got != logged {
+			t.Errorf("history from %d, and at most 3 revisions: logged %v\n%s", from, got, &log)
 		}
 	}
 	err := follow(t, newClient(t, testConfig(s.Endpoint())), kv.FollowRequest{Range: r, HistoryFrom: 9}).failure()

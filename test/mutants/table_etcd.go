@@ -162,7 +162,15 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "history-unbounded", Bug: "reads any number of revisions of etcd's log", File: "since.go",
-			Old: `from = max(from, nothing-kv.Revision(c.cfg.MaxHistory))`, New: ``, Tests: "TestFollowDeliversTheHistorySince",
+			Old: `if from = oldest; req`, New: `if req`, Tests: "TestFollowDeliversTheHistorySince",
+		},
+		{
+			Name: "history-dropped-silently", Bug: "does not log that more was written since the last save than a node reads", File: "since.go",
+			Old: `req.HistoryFrom > 1 {`, New: `false {`, Tests: "TestFollowDeliversTheHistorySince",
+		},
+		{
+			Name: "history-of-no-save-dropped", Bug: "a node that has saved nothing logs that its history is too long", File: "since.go",
+			Old: `req.HistoryFrom > 1 {`, New: `true {`, Tests: "TestFollowDeliversTheHistorySince",
 		},
 		{
 			Name: "watermark-from-header", Bug: "uses the header's revision as progress although the response has events", File: "assemble.go",
