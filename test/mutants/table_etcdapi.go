@@ -15,6 +15,16 @@ func etcdapiGroup() Group {
 			Old: "	if size := int64(answer.Buffers.Len()); size > freeAnswer {", New: "	if size := int64(answer.Buffers.Len()); false {", Tests: "TestAnswersOfEtcdsAreBounded",
 		},
 		{
+			Name: "etcds-answers-settled", Bug: "keeps the answer of a write for which the budget has no room", File: "pass_answers.go",
+			Old: `if err := held.resize(size); err != nil {`, New: `a.cfg.Budget.Settle(held.holder, budget.Lists, 0, size)
+		if held.n = size; false {
+			var err error`, Tests: "TestAnswersOfSingleKeysAreBounded",
+		},
+		{
+			Name: "etcds-results-uncounted", Bug: "sends all transactions at once that return many single keys", File: "pass_txn.go",
+			Old: `return s.wide || s.results > 1`, New: `return s.wide`, Tests: "TestWhichTransactionsHaveLargeAnswers",
+		},
+		{
 			Name: "etcds-answers-unbounded", Bug: "accepts answers of any size from etcd before it reserves bytes", File: "pass_answers.go",
 			Old: "grpc.MaxCallRecvMsgSize(int(limit))", New: "grpc.MaxCallRecvMsgSize(math.MaxInt32)", Tests: "TestAnswersOfEtcdsAreBounded",
 		},

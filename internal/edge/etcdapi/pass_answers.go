@@ -2,6 +2,7 @@ package etcdapi
 
 import (
 	"context"
+	"errors"
 	"math"
 	"runtime"
 	"sync"
@@ -28,7 +29,7 @@ const (
 	// leastPooled is the smallest capacity of a buffer that gRPC returns to its pool.
 	leastPooled = 2 << 10
 	// maxWide bounds the concurrent writes to etcd whose answers may be large:
-	// the budget counts their answers only on arrival.
+	// the budget counts their answers only on arrival. An answer with one key is not large.
 	maxWide = 4
 )
 
@@ -70,14 +71,14 @@ func again(request any) any {
 }
 
 // once forwards a call that may write, and so must not be sent twice. Its answer counts against
-// the budget from its arrival.
+// the budget from its arrival, and is lost if the budget has no room for it, though etcd has executed
+// the request.
 func (a *API) once(ctx context.Context, name string, request any) (*wire.Encoded, error) {
 	return a.onceWith(ctx, name, request)
 }
 
 // onceWide is once for a request whose answer may be large. At most maxWide are sent to
-// etcd at a time. An answer that exceeds the budget of all lists together is lost, though
-// etcd has executed the request.
+// etcd at a time. An answer that exceeds the budget of all lists together is lost, too.
 func (a *API) onceWide(ctx context.Context, name string, request any) (*wire.Encoded, error) {
 	leave, err := a.reads.wide.Wait(ctx, a.holder(ctx)().Name)
 	if err != nil {
@@ -87,12 +88,15 @@ func (a *API) onceWide(ctx context.Context, name string, request any) (*wire.Enc
 	share := a.cfg.Budget.Share(budget.Lists)
 	answer, err := a.onceWith(ctx, name, request, grpc.MaxCallRecvMsgSize(int(min(share, math.MaxInt32))))
 	if _, large := wire.TooLarge(err); large {
-		err = wire.Status(&kv.LimitError{
-			Limit: budget.Flag, Max: share,
-			Detail: "etcd has executed the request, but its response exceeds the memory for lists: read less with each write",
-		})
+		err = errLost(budget.Flag, share, "it exceeds the memory for lists: read less with each write")
 	}
 	return answer, err
+}
+
+// errLost returns the error of a write whose answer is lost. It has no delay after which to try again: the client
+// decides whether to write a second time.
+func errLost(limit string, most int64, why string) error {
+	return wire.Status(&kv.LimitError{Limit: limit, Max: most, Detail: "etcd has executed the request, but its response is lost: " + why})
 }
 
 func (a *API) onceWith(ctx context.Context, name string, request any, opts ...grpc.CallOption) (*wire.Encoded, error) {
@@ -101,8 +105,16 @@ func (a *API) onceWith(ctx context.Context, name string, request any, opts ...gr
 		return nil, err
 	}
 	if size := int64(answer.Buffers.Len()); size > freeAnswer {
-		held := &heldAnswer{budget: a.cfg.Budget, holder: a.holder(ctx)(), n: size}
-		a.cfg.Budget.Settle(held.holder, budget.Lists, 0, size)
+		held := &heldAnswer{budget: a.cfg.Budget, holder: a.holder(ctx)()}
+		if err := held.resize(size); err != nil {
+			answer.Buffers.Free()
+			a.reads.chunks.collect()
+			var full *kv.LimitError
+			if !errors.As(err, &full) {
+				return nil, wire.Status(err)
+			}
+			return nil, errLost(full.Limit, full.Max, "unread responses use the memory for lists: read the pending responses")
+		}
 		held.attach(answer)
 	}
 	return answer, nil
@@ -165,10 +177,11 @@ func (*answerLease) Get(length int) *[]byte { b := make([]byte, length); return 
 // Put implements mem.BufferPool: the answer has been sent or dropped.
 func (l *answerLease) Put(*[]byte) { l.held.release() }
 
-// wideDelete reports whether an encoded DeleteRangeRequest returns the keys of a range.
-func wideDelete(b []byte) bool {
+// deleteResults reports whether an encoded DeleteRangeRequest returns deleted keys, and whether these are the keys of
+// a range.
+func deleteResults(b []byte) (previous, wide bool) {
 	var s txnScan
-	var end, previous bool
+	var end bool
 	s.fields(b, func(tag uint64, f protofields.Field) {
 		switch tag {
 		case deleteEnd:
@@ -177,7 +190,7 @@ func wideDelete(b []byte) bool {
 			previous = f.Uint != 0
 		}
 	})
-	return end && previous
+	return previous, end && previous
 }
 
 // guardedDelete forwards deletes.
@@ -185,7 +198,7 @@ func (a *API) guardedDelete() method {
 	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
 		b := request.Buffers.MaterializeToBuffer(mem.DefaultBufferPool())
 		send := a.once
-		if wideDelete(b.ReadOnlyData()) {
+		if _, wide := deleteResults(b.ReadOnlyData()); wide {
 			send = a.onceWide
 		}
 		b.Free()

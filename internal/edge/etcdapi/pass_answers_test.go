@@ -126,3 +126,87 @@ func TestAnswersLargerThanTheBudget(t *testing.T) {
 	}
 	testkit.Eventually(t, "all bytes are released", func() bool { runtime.GC(); return b.Held(budget.Lists) == 0 })
 }
+
+// The answers of writes that return single keys count against the budget, too. A write whose answer has no room there is
+// executed, and the error says so; another client's lists find room.
+func TestAnswersOfSingleKeysAreBounded(t *testing.T) {
+	t.Parallel()
+	key := func(i int) string { return fmt.Sprintf("/large/%d", i) }
+	for what, c := range map[string]struct {
+		method  string
+		request func(i int) proto.Message
+	}{
+		"put":    {etcdserverpb.KV_Put_FullMethodName, func(i int) proto.Message { return &etcdserverpb.PutRequest{Key: []byte(key(i)), PrevKv: true} }},
+		"delete": {etcdserverpb.KV_DeleteRange_FullMethodName, func(i int) proto.Message { return &etcdserverpb.DeleteRangeRequest{Key: []byte(key(i)), PrevKv: true} }},
+		"transaction": {etcdserverpb.KV_Txn_FullMethodName, func(i int) proto.Message {
+			return &etcdserverpb.TxnRequest{Success: ops{}.get(key(i)).get("/k/000").putValue(key(i))}
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			rig, b := wideRig(t)
+			kvs := etcdserverpb.NewKVClient(rig.conn)
+			for i := range 2 {
+				if _, err := kvs.Put(within(t), &etcdserverpb.PutRequest{Key: []byte(key(i)), Value: make([]byte, 1_200_000)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			rig.unread(within(t), t, c.method, c.request(0))
+			testkit.Eventually(t, "the unread answer counts against the budget", func() bool { return b.Held(budget.Lists) > 1_200_000 })
+			second := rig.unread(within(t), t, c.method, c.request(1))
+			if err := second.RecvMsg(new(etcdserverpb.TxnResponse)); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "etcd has executed") {
+				t.Errorf("a write beside an unread answer: %v", err)
+			}
+			if held := b.Held(budget.Lists); held > 2<<20 { // half of the share of lists
+				t.Errorf("%d bytes are held", held)
+			}
+			if r, err := kvs.Txn(within(t), &etcdserverpb.TxnRequest{Success: ops{}.list(key(1), key(2))}); err != nil || proto.Size(r) > 1000 {
+				t.Errorf("the refused write is not executed: %d bytes, %v", proto.Size(r), err)
+			}
+			other := etcdserverpb.NewKVClient(dialFrom(t, "127.0.0.2", rig.addr))
+			if r, err := other.Txn(within(t), &etcdserverpb.TxnRequest{Success: ops{}.list("/k/0", "/k/1")}); err != nil || len(r.GetResponses()[0].GetResponseRange().GetKvs()) != 100 {
+				t.Errorf("another client's list: %v", err)
+			}
+		})
+	}
+}
+
+// The answer of a transaction may be large if it has the keys of a range, or more than one key. Only one branch is
+// executed.
+func TestWhichTransactionsHaveLargeAnswers(t *testing.T) {
+	t.Parallel()
+	previous := func(o ops) ops {
+		for _, op := range o {
+			if p := op.GetRequestPut(); p != nil {
+				p.PrevKv = true
+			}
+			if d := op.GetRequestDeleteRange(); d != nil {
+				d.PrevKv = true
+			}
+		}
+		return o
+	}
+	for what, c := range map[string]struct {
+		request *etcdserverpb.TxnRequest
+		want    bool
+	}{
+		"one key":                     {&etcdserverpb.TxnRequest{Success: ops{}.get("a").putValue("b").putValue("c")}, false},
+		"one key in each branch":      {&etcdserverpb.TxnRequest{Success: previous(ops{}.putValue("a")), Failure: ops{}.get("a").putValue("b")}, false},
+		"a range":                     {&etcdserverpb.TxnRequest{Success: ops{}.list("a", "b")}, true},
+		"two keys":                    {&etcdserverpb.TxnRequest{Success: ops{}.get("a").putValue("b").get("c")}, true},
+		"two keys in the else branch": {&etcdserverpb.TxnRequest{Success: ops{}.get("a"), Failure: ops{}.get("a").get("c")}, true},
+		"two previous keys":           {&etcdserverpb.TxnRequest{Success: previous(ops{}.putValue("a").del("b", ""))}, true},
+		"writes alone":                {&etcdserverpb.TxnRequest{Success: ops{}.putValue("a").del("b", "")}, false},
+		"one key, nested":             {&etcdserverpb.TxnRequest{Success: ops{}.txn(ops{}.get("a"), ops{}.get("b")).putValue("c")}, false},
+		"two keys, one nested":        {&etcdserverpb.TxnRequest{Success: ops{}.txn(nil, ops{}.get("b")).get("c")}, true},
+		"two nested keys":             {&etcdserverpb.TxnRequest{Failure: ops{}.txn(ops{}.get("a"), nil).txn(nil, ops{}.get("b"))}, true},
+	} {
+		b, err := proto.Marshal(c.request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := etcdapi.IsLarge(b); got != c.want {
+			t.Errorf("%s: got %v, want %v", what, got, c.want)
+		}
+	}
+}

@@ -16,6 +16,12 @@ func IsDeadly(txn []byte) bool {
 // IsSplit reports whether an operation of an encoded transaction has several parts.
 func IsSplit(txn []byte) bool { return scanTxn(txn).split }
 
+// IsLarge reports whether the answer to an encoded transaction may be large.
+func IsLarge(txn []byte) bool {
+	s := scanTxn(txn)
+	return s.large()
+}
+
 // IsMalformed reports whether the scanned part of an encoded transaction is malformed.
 func IsMalformed(txn []byte) bool { return scanTxn(txn).malformed }
 

@@ -57,15 +57,24 @@ func startPassOf(tb testing.TB, ec etcd.Config, tune ...func(*etcdapi.Config)) *
 	return &passRig{up: up, addr: l.Addr().String(), conn: dialPlain(tb, l.Addr().String())}
 }
 
-func dialPlain(tb testing.TB, address string) *grpc.ClientConn {
+func dialPlain(tb testing.TB, address string, opts ...grpc.DialOption) *grpc.ClientConn {
 	tb.Helper()
-	c, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(64<<20)))
+	c, err := grpc.NewClient(address, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(64<<20)))...)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// dialFrom is dialPlain from a local address: another client, for the budget.
+func dialFrom(tb testing.TB, from, address string) *grpc.ClientConn {
+	tb.Helper()
+	return dialPlain(tb, address, grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		return d.DialContext(ctx, "tcp", to)
+	}))
 }
 
 // within returns a context with the timeout of the tests.

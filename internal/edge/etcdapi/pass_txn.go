@@ -47,7 +47,7 @@ func (a *API) guardedTxn() method {
 		switch {
 		case !s.writes:
 			send = a.ask
-		case s.wide:
+		case s.large():
 			send = a.onceWide
 		}
 		return a.passBy(ctx, etcdserverpb.KV_Txn_FullMethodName, request, send)
@@ -82,6 +82,7 @@ const (
 	txnSuccess, txnFailure         = 2<<3 | length, 3<<3 | length
 	opRange, opPut, opDelete, opTx = 1<<3 | length, 2<<3 | length, 3<<3 | length, 4<<3 | length
 	putKey                         = 1<<3 | length
+	putPrevious                    = 4<<3 | uint64(protowire.VarintType)
 	deleteKey, deleteEnd           = 1<<3 | length, 2<<3 | length
 	rangeUpTo                      = 2<<3 | length
 	deletePrevious                 = 3<<3 | uint64(protowire.VarintType)
@@ -100,7 +101,11 @@ type txnScan struct {
 	split     bool // an operation has several parts
 	writes    bool // it has a put or a delete
 	wide      bool // an operation returns the keys of a range
+	results   int  // operations that return keys, if the branches with most of them are taken
 }
+
+// large reports whether the answer may be large, because it may have more than one key: etcd bounds a single key.
+func (s *txnScan) large() bool { return s.wide || s.results > 1 }
 
 // txn checks a TxnRequest after the given deletes, and returns them with the
 // deletes of both branches: either one may be taken.
@@ -110,14 +115,20 @@ func (s *txnScan) txn(b []byte, deleted []byte, depth int) []byte {
 		return deleted
 	}
 	success, failure := deleted, deleted
+	before, succeeded, failed := s.results, 0, 0 // results of the branches
 	s.fields(b, func(tag uint64, f protofields.Field) {
 		switch tag {
 		case txnSuccess:
+			s.results = succeeded
 			success = s.op(f.Bytes, success, depth)
+			succeeded = s.results
 		case txnFailure:
+			s.results = failed
 			failure = s.op(f.Bytes, failure, depth)
+			failed = s.results
 		}
 	})
+	s.results = before + max(succeeded, failed)
 	return lower(success, failure)
 }
 
@@ -140,12 +151,17 @@ func (s *txnScan) operation(b []byte) (kind uint64, body []byte) {
 func (s *txnScan) op(b []byte, deleted []byte, depth int) []byte {
 	switch kind, body := s.operation(b); kind {
 	case opRange:
+		s.results++
 		s.fields(body, func(tag uint64, f protofields.Field) { s.wide = s.wide || tag == rangeUpTo && len(f.Bytes) > 0 })
 	case opPut:
 		s.writes = true
 		s.put(body, deleted)
 	case opDelete:
-		s.writes, s.wide = true, s.wide || wideDelete(body)
+		previous, wide := deleteResults(body)
+		s.writes, s.wide = true, s.wide || wide
+		if previous {
+			s.results++
+		}
 		return s.del(body, deleted)
 	case opTx:
 		return s.txn(body, deleted, depth+1)
@@ -155,11 +171,18 @@ func (s *txnScan) op(b []byte, deleted []byte, depth int) []byte {
 
 func (s *txnScan) put(b []byte, deleted []byte) {
 	var key []byte
+	var previous bool
 	s.fields(b, func(tag uint64, f protofields.Field) {
-		if tag == putKey {
+		switch tag {
+		case putKey:
 			key = f.Bytes
+		case putPrevious:
+			previous = f.Uint != 0
 		}
 	})
+	if previous {
+		s.results++
+	}
 	if len(deleted) > 0 && bytes.Compare(key, deleted) >= 0 {
 		s.deadly = true
 	}
