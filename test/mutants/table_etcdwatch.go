@@ -7,6 +7,10 @@ func etcdwatchGroup() Group {
 			Old: "if !s.several.Load() {", New: "if false {", Tests: "TestTheOnlyWatchHasNoMapOfReaders",
 		},
 		{
+			Name: "etcdview-old-lineage", Bug: "counts revisions of an old lineage as revisions of the new one", File: "../etcdview/view.go",
+			Old: "s.lineage > lineage:\n\t\t\treturn nil", New: "s.lineage > lineage:\n\t\t\treturn s", Tests: "TestRevisionsOfAnOldLineageAreNotTheNewest", Package: "internal/edge/etcdview",
+		},
+		{
 			Name: "etcdwatch-never-several", Bug: "watches of a stream of etcd's API never share a reader", File: "stream.go",
 			Old: "if len(s.watches) > 1 {", New: "if false {", Tests: "TestWatchesOfAStreamAreReadTogether", Package: "internal/edge/etcdapi",
 		},

@@ -69,9 +69,13 @@ type View struct {
 	cfg Config
 	// member is this node's ID as a member of the cluster.
 	member uint64
-	seen   atomic.Int64 // the newest etcd revision seen
-	// seenIn is the lineage at the last call of Newest.
-	seenIn atomic.Uint64
+	seen   atomic.Pointer[seen]
+}
+
+// seen is the newest revision of etcd seen in a lineage. Revisions of two lineages do not compare.
+type seen struct {
+	lineage  uint64
+	revision atomic.Int64
 }
 
 // New returns a View.
@@ -128,40 +132,57 @@ func IsAway(err error) bool {
 
 // Now returns etcd's revision, from a read that begins after the call.
 func (v *View) Now(ctx context.Context) (kv.Revision, error) {
+	lineage := v.cfg.Router.History().Lineage
 	now, err := v.cfg.Router.Now(ctx)
 	if err == nil {
-		v.Saw(now)
+		v.Saw(lineage, now)
 	}
 	return now, err
 }
 
 // checkRevision calls Upstream.CheckRevision and remembers the revision.
 func (v *View) checkRevision(ctx context.Context, revision kv.Revision) (kv.Revision, error) {
+	lineage := v.cfg.Router.History().Lineage
 	now, err := v.cfg.Etcd.CheckRevision(ctx, revision)
 	if err == nil {
-		v.Saw(now)
+		v.Saw(lineage, now)
 	}
 	return now, err
 }
 
-// Saw records that etcd has reached a revision.
-func (v *View) Saw(revision kv.Revision) {
-	for {
-		old := v.seen.Load()
-		if int64(revision) <= old || v.seen.CompareAndSwap(old, int64(revision)) {
+// Saw records that etcd has reached a revision of a lineage. It ignores lineages older than the newest one.
+func (v *View) Saw(lineage uint64, revision kv.Revision) {
+	s := v.seenIn(lineage)
+	for s != nil {
+		old := s.revision.Load()
+		if int64(revision) <= old || s.revision.CompareAndSwap(old, int64(revision)) {
 			return
 		}
+	}
+}
+
+// seenIn returns the revision seen in a lineage, as the newest lineage; nil: there is a newer one.
+func (v *View) seenIn(lineage uint64) *seen {
+	for {
+		s := v.seen.Load()
+		switch {
+		case s != nil && s.lineage == lineage:
+			return s
+		case s != nil && s.lineage > lineage:
+			return nil
+		}
+		v.seen.CompareAndSwap(s, &seen{lineage: lineage})
 	}
 }
 
 // Newest returns the newest revision that this node knows, for headers. It may lag, as at an
 // etcd member.
 func (v *View) Newest() kv.Revision {
-	lineage := v.cfg.Router.History().Lineage
-	if was := v.seenIn.Swap(lineage); was != 0 && was != lineage {
-		v.seen.Store(0) // seen was of another history
+	newest := v.cfg.Router.Newest()
+	if s := v.seenIn(v.cfg.Router.History().Lineage); s != nil {
+		newest = max(newest, kv.Revision(s.revision.Load()))
 	}
-	return max(kv.Revision(v.seen.Load()), v.cfg.Router.Newest())
+	return newest
 }
 
 // CheckRevision is Upstream.CheckRevision, except that a *kv.CompactedError has the newest compact

@@ -327,7 +327,7 @@ func (s *stream) events(own *pump.Scratch, revision kv.Revision, kind *readerKin
 		}
 		return nil
 	}
-	s.of.view.Saw(revision)
+	s.of.view.Saw(kind.lineage, revision)
 	s.noteSent(kind.lineage, revision)
 	if kind.fragment {
 		_ = wire.Fragments(events, prev, s.of.cfg.MaxMessageBytes, one)
