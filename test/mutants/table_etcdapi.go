@@ -11,6 +11,10 @@ func etcdapiGroup() Group {
 			Old: `if size <= freeRequest {`, New: `if true {`, Tests: "TestRequestsThatWaitForEtcdAreBounded",
 		},
 		{
+			Name: "etcds-ranges-free", Bug: "a large Range that waits takes no bytes of the budget", File: "range.go",
+			Old: `2*proto.Size(r)`, New: `0*proto.Size(r)`, Tests: "TestRequestsThatWaitForEtcdAreBounded",
+		},
+		{
 			Name: "etcds-answers-free", Bug: "a forwarded answer of etcd takes no bytes of the budget", File: "pass_answers.go",
 			Old: "	if size := int64(answer.Buffers.Len()); size > freeAnswer {", New: "	if size := int64(answer.Buffers.Len()); false {", Tests: "TestAnswersOfEtcdsAreBounded",
 		},

@@ -126,16 +126,17 @@ func (a *API) passBy(ctx context.Context, name string, request any, send func(ct
 	if err != nil {
 		return nil, err
 	}
-	holder := authz.Holder(ctx, caller)
-	ctx = context.WithValue(forward, holderKey{}, holder)
+	ctx = context.WithValue(forward, holderKey{}, authz.Holder(ctx, caller))
 	if strings.HasPrefix(name, "/"+etcdserverpb.KV_ServiceDesc.ServiceName+"/") {
 		a.tellHistory(ctx)
 	}
-	carried, err := a.carry(holder, request)
-	if err != nil {
-		return nil, err
+	if e, ok := request.(*wire.Encoded); ok { // Range has counted its decoded request
+		release, err := a.carry(a.holder(ctx), e.Buffers.Len())
+		if err != nil {
+			return nil, err
+		}
+		defer release()
 	}
-	defer a.cfg.Budget.Give(holder, budget.Requests, carried)
 	over := a.cfg.administered(ctx, caller, name, request)
 	answer, err := send(ctx, name, request)
 	over(err)
@@ -145,18 +146,16 @@ func (a *API) passBy(ctx context.Context, name string, request any, send func(ct
 // freeRequest is the largest request that takes nothing from the budget, in bytes.
 const freeRequest = 64 << 10
 
-// carry reserves the bytes of a forwarded request, which is kept until etcd has answered.
-func (a *API) carry(holder budget.Client, request any) (size int64, err error) {
-	if e, ok := request.(*wire.Encoded); ok {
-		size = int64(e.Buffers.Len())
-	}
+// carry reserves size bytes for a request that is kept until etcd has answered.
+func (a *API) carry(holder func() budget.Client, size int) (release func(), err error) {
 	if size <= freeRequest {
-		return 0, nil
+		return func() {}, nil
 	}
-	if err := a.cfg.Budget.Take(holder, budget.Requests, size, 0); err != nil {
-		return 0, wire.Status(err)
+	who, n := holder(), int64(size)
+	if err := a.cfg.Budget.Take(who, budget.Requests, n, 0); err != nil {
+		return nil, wire.Status(err)
 	}
-	return size, nil
+	return func() { a.cfg.Budget.Give(who, budget.Requests, n) }, nil
 }
 
 // passStream forwards the messages between a client's stream and a stream to etcd.

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
@@ -47,6 +48,11 @@ func (a *API) Range(ctx context.Context, r *etcdserverpb.RangeRequest) (*wire.En
 	if err := checkRange(r); err != nil {
 		return nil, err
 	}
+	release, err := a.carry(a.holder(ctx), 2*proto.Size(r)) // decoded, and encoded for etcd
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	rng, ok := rangeOf(r)
 	if !ok {
 		return a.forward(ctx, r)
