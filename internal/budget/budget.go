@@ -25,8 +25,8 @@ type Use uint8
 const (
 	// WatchKeys are the keys of open watches of both APIs.
 	WatchKeys Use = iota
-	// Lists are the answers to large lists of etcd's API that are being sent, or that clients have not read
-	// yet.
+	// Lists are the answers to large lists of etcd's API that are being sent, and other answers that clients
+	// do not read.
 	Lists
 	// CatchUps are the parts of etcd's log for watches of etcd's API that start before the window.
 	CatchUps

@@ -77,11 +77,11 @@ func grpcserverGroup() Group {
 		},
 		{
 			Name: "grpc-large-without-turns", Bug: "writes one client's large answers before the pending data of others", File: "send.go",
-			Old: "large := left > maxOut && wait == nil", New: "large := left < 0 && wait == nil", Tests: "TestLargeAnswersTakeTurns",
+			Old: "large := left > maxOut && (", New: "large := left < 0 && (", Tests: "TestLargeAnswersTakeTurns",
 		},
 		{
 			Name: "grpc-waits-for-headers-unannounced", Bug: "a pump keeps its place while it waits for room for a stream's headers", File: "send.go",
-			Old: "			if wait != nil {\n				wait()\n			}\n			c.room.Wait()", New: "			c.room.Wait()", Tests: "TestAFirstMessageAnnouncesThatItWaits",
+			Old: "if s.announceLocked(wait); !s.gone {\n\t\t\t\tc.room.Wait()", New: "if !s.gone {\n\t\t\t\tc.room.Wait()", Tests: "TestAFirstMessageAnnouncesThatItWaits",
 		},
 		{
 			Name: "grpc-frame-by-frame", Bug: "streams of a connection take turns with every frame", File: "send.go",
@@ -244,12 +244,12 @@ func grpcserverGroup() Group {
 			Old: `s.unwatch = context.AfterFunc(ctx, s.expire)`, New: `s.unwatch = nil`, Tests: "TestCancellation",
 		},
 		{
-			Name: "grpc-deadline-within-a-message", Bug: "sends the outcome of a call after a partial message", File: "open.go",
-			Old: `case s.partial || len(c.out)`, New: `case len(c.out)`, Tests: "TestDeadlineWithinAMessage",
+			Name: "grpc-deadline-within-a-message", Bug: "sends the outcome of a call after a partial message", File: "send.go",
+			Old: `s.partial || len(c.out)`, New: `len(c.out)`, Tests: "TestDeadlineWithinAMessage",
 		},
 		{
-			Name: "grpc-deadline-as-reset", Bug: "resets a stream at its deadline instead of sending the outcome", File: "open.go",
-			Old: `case s.partial || len(c.out) >= maxPending:`, New: `case !s.partial || len(c.out) >= maxPending:`, Tests: "TestCancellation",
+			Name: "grpc-deadline-as-reset", Bug: "resets a stream at its deadline instead of sending the outcome", File: "send.go",
+			Old: `s.partial || len(c.out) >= maxPending`, New: `!s.partial || len(c.out) >= maxPending`, Tests: "TestCancellation",
 		},
 		{
 			Name: "grpc-backlog", Bug: "does not bound the data that the kernel does not accept", File: "socket/socket.go",
@@ -294,6 +294,14 @@ func grpcserverGroup() Group {
 		{
 			Name: "grpcserver-unsealed", Bug: "bypasses an unknown layer when it writes", File: "server.go",
 			Old: "sealed || at != bottom", New: "sealed || at == nil && bottom == nil", Tests: "TestCredentialsThatSeal",
+		},
+		{
+			Name: "grpcserver-unread-free", Bug: "does not report an answer that waits for its client", File: "send.go",
+			Old: "wait.answer != nil && unread != nil", New: "false", Tests: "TestUnreadAnswers",
+		},
+		{
+			Name: "grpcserver-unread-kept", Bug: "keeps an unread answer that Config.Unread refuses", File: "send.go",
+			Old: "wait.answer, wait.release = nil, release; err != nil {", New: "wait.answer, wait.release = nil, release; false {\n\t\t\t_ = err", Tests: "TestUnreadAnswers",
 		},
 		{
 			Name: "grpcserver-rest-leaks", Bug: "waits for bytes of an idle connection", File: "rest.go",

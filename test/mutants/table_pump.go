@@ -93,8 +93,7 @@ func pumpGroup() Group {
 		},
 		{
 			Name: "pump-wait-unsaid", Bug: "a send that waits for the stream's window does not report it", File: "../grpcserver/send.go",
-			Old: `			announce()
-			s.sendable.Wait()`, New: `			s.sendable.Wait()`, Tests: "TestAStreamThatIsNotRead",
+			Old: "if s.announceLocked(wait); !s.gone {\n\t\t\t\ts.sendable.Wait()", New: "if !s.gone {\n\t\t\t\ts.sendable.Wait()", Tests: "TestAStreamThatIsNotRead",
 		},
 	}}
 }

@@ -29,6 +29,14 @@ func serverGroup() Group {
 			Tests: "TestNothingIsCompressedForClientsWithGzip", Package: "internal/node",
 		},
 		{
+			Name: "unread-answers-free", Bug: "does not count unread answers of unary calls", File: "clients.go",
+			Old: "Unread: s.unreadAnswer, ", New: "", Tests: "TestUnreadAnswersOfCallsAreBounded",
+		},
+		{
+			Name: "unread-calls-free", Bug: "does not count a call whose answer is not read", File: "admission.go",
+			Old: "call.AtEnd(done)", New: "call.AtEnd(func() {})\n\t\tdefer done()", Tests: "TestACallIsOpenUntilItsAnswerIsSent",
+		},
+		{
 			Name: "requests-of-strangers", Bug: "decodes the requests of callers without any right", File: "admission.go",
 			Old: `err = mayNeed(ctx, caller, method)`, New: `_ = caller`, Tests: "TestRequestsWithoutRightsAreNotDecoded",
 		},
@@ -80,7 +88,7 @@ func serverGroup() Group {
 		},
 		{
 			Name: "calls-not-given-back", Bug: "counts ended calls against the limit", File: "admission.go",
-			Old: "defer done()\n\tvar answer", New: "_ = done\n\tvar answer", Tests: "TestEndedCallsAreNotCounted",
+			Old: "call.AtEnd(done)", New: "_ = call", Tests: "TestEndedCallsAreNotCounted",
 		},
 		{
 			Name: "streams-not-given-back", Bug: "counts ended streams against the limit", File: "admission.go",

@@ -69,7 +69,7 @@ func (s *stream) SetTrailer(md metadata.MD) error {
 // wait, with the connection locked, before it waits for the client to read. It does not retain
 // the bytes.
 func (s *stream) SendFramed(wait func(), parts ...[]byte) error {
-	return s.send(false, wait, parts...)
+	return s.send(false, &announcement{call: wait}, parts...)
 }
 
 // Flush writes the connection's output. It does not block.
@@ -86,6 +86,9 @@ func (s *stream) Attach(create func() any) any {
 	}
 	return c.attached
 }
+
+// AtEnd calls fn when the call has ended and its answer is sent. Only the handler of a unary call may call it, once.
+func (s *stream) AtEnd(fn func()) { s.over = func(error) { fn() } }
 
 // Context implements grpc.ServerStream.
 func (c *call) Context() context.Context { return c.ctx }
@@ -111,7 +114,15 @@ func (c *call) SendMsg(m any) error {
 	for _, b := range data {
 		parts = append(parts, b.ReadOnlyData())
 	}
-	return c.send(c.desc.ServerStreams, nil, parts...) // a single answer is written with its status
+	if c.desc.ServerStreams {
+		return c.send(true, nil, parts...)
+	}
+	unread := announcement{answer: m, size: size}
+	err = c.send(false, &unread, parts...) // a single answer is written with its status
+	if unread.release != nil {
+		unread.release()
+	}
+	return err
 }
 
 // maxMessage is the largest message that gRPC can frame, in bytes.

@@ -54,6 +54,9 @@ type Config struct {
 	// returns bytes; the result is ignored then. Hold must not block; nil: only the windows
 	// bound unread bytes.
 	Hold func(client net.Addr, n int) bool
+	// Unread is called before a call waits for its client to read the single answer, of n encoded bytes; release, unless
+	// nil, when the wait is over. Its error ends the call. It must not block; nil: not called.
+	Unread func(ctx context.Context, answer any, n int) (release func(), err error)
 	// Turn waits until a client may use the CPU for a longer time: to decompress a message, to write
 	// 64 KiB of a larger answer, or to begin calls that arrive together; leave ends the turn. It fails
 	// when ctx ends before. nil: only goroutines that are ready go first.

@@ -94,20 +94,13 @@ func newStream(c *conn, id uint32, r *callhead.Request) *stream {
 	return s
 }
 
-// expire ends a stream at its deadline. The client gets the status of the call, because grpc-js treats
-// RST_STREAM as a cancellation. It gets RST_STREAM in the middle of a message, or if it
-// does not read.
+// expire ends a stream at its deadline, with a status if possible: grpc-js treats RST_STREAM as a cancellation.
 func (s *stream) expire() {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case s.gone:
-	case s.partial || len(c.out) >= maxPending:
-		c.resetLocked(s.id, http2.ErrCodeCancel)
-		c.flushLocked()
-	default:
-		s.finishLocked(status.New(codes.DeadlineExceeded, context.DeadlineExceeded.Error()))
+	if !s.gone {
+		s.stopLocked(http2.ErrCodeCancel, status.New(codes.DeadlineExceeded, context.DeadlineExceeded.Error()))
 	}
 }
 

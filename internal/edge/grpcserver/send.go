@@ -15,13 +15,12 @@ import (
 // windowLocked returns how many bytes the client accepts on the stream.
 func (s *stream) windowLocked() int64 { return s.conn.initial + s.added - s.sent }
 
-// send sends bytes, after the response headers. It waits while the client does not accept
-// them, and calls wait before it does, unless wait is nil. Unless now is set, bytes may remain for a
-// later flush.
-func (s *stream) send(now bool, wait func(), parts ...[]byte) error {
+// send sends bytes, after the response headers. It waits, after an announcement, while the client does not accept
+// them. Unless now is set, bytes may remain for a later flush.
+func (s *stream) send(now bool, wait *announcement, parts ...[]byte) error {
 	if !s.sending.TryLock() {
-		if wait != nil {
-			wait()
+		if wait != nil && wait.call != nil {
+			wait.call()
 		}
 		s.sending.Lock()
 	}
@@ -44,7 +43,7 @@ func (s *stream) send(now bool, wait func(), parts ...[]byte) error {
 	for _, p := range parts {
 		left += len(p)
 	}
-	large := left > maxOut && wait == nil
+	large := left > maxOut && (wait == nil || wait.call == nil)
 	for burst := 0; left > 0; {
 		if burst == 0 || burst >= maxOut || !s.canSendLocked() {
 			if err := s.waitLocked(wait, large); err != nil {
@@ -78,13 +77,8 @@ func (s *stream) canSendLocked() bool {
 // for the connection's window continue in order of arrival: a new sender queues after them. A
 // released sender releases the next one after it has sent, when its stream has ended, or when
 // it waits for the window of its stream. A large message is written in turns of the client.
-func (s *stream) waitLocked(wait func(), large bool) error {
+func (s *stream) waitLocked(wait *announcement, large bool) error {
 	c := s.conn
-	announce := func() {
-		if wait != nil {
-			wait()
-		}
-	}
 	for mine := false; ; {
 		switch {
 		case s.gone:
@@ -96,8 +90,9 @@ func (s *stream) waitLocked(wait func(), large bool) error {
 			}
 			c.grantLocked()
 			s.starved, mine = true, false
-			announce()
-			s.sendable.Wait()
+			if s.announceLocked(wait); !s.gone {
+				s.sendable.Wait()
+			}
 			s.starved = false
 		case s.canSendLocked() && (mine || c.blocked.Len() == 0 && !c.passing):
 			return nil
@@ -106,7 +101,7 @@ func (s *stream) waitLocked(wait func(), large bool) error {
 			c.grantLocked()
 			s.flushLocked(large) // after it has queued: it also writes the frames of others
 			if s.place != nil {
-				announce()
+				s.announceLocked(wait)
 			}
 			for s.place != nil && !s.gone {
 				s.sendable.Wait()
@@ -135,22 +130,50 @@ func (s *stream) flushLocked(large bool) bool {
 	return true
 }
 
-// waitForRoomLocked waits until a header block has room in the output, or the stream has ended. It calls
-// wait before it waits, unless wait is nil.
-func (s *stream) waitForRoomLocked(wait func()) {
+// waitForRoomLocked waits, after an announcement, until a header block has room in the output, or the stream has ended.
+func (s *stream) waitForRoomLocked(wait *announcement) {
 	c := s.conn
 	for !s.gone && len(c.out) >= maxPending {
 		if !c.flushLocked() {
-			if wait != nil {
-				wait()
+			if s.announceLocked(wait); !s.gone {
+				c.room.Wait()
 			}
-			c.room.Wait()
 		}
 	}
 }
 
+// announcement is made before a sender waits for the client. Either call is called, or Config.Unread, once.
+type announcement struct {
+	call    func()
+	answer  any // for Config.Unread; nil: not called, or not again
+	size    int
+	release func() // from Config.Unread
+}
+
+// announceLocked makes an announcement, unless it is nil. It may end the stream.
+func (s *stream) announceLocked(wait *announcement) {
+	if unread := s.conn.srv.cfg.Unread; wait != nil && wait.call != nil {
+		wait.call()
+	} else if wait != nil && wait.answer != nil && unread != nil {
+		release, err := unread(s.ctx, wait.answer, wait.size)
+		if wait.answer, wait.release = nil, release; err != nil {
+			s.stopLocked(http2.ErrCodeEnhanceYourCalm, toStatus(err))
+		}
+	}
+}
+
+// stopLocked ends a stream with a status; in the middle of a message, or if the client does not read, with RST_STREAM.
+func (s *stream) stopLocked(code http2.ErrCode, outcome *status.Status) {
+	if c := s.conn; s.partial || len(c.out) >= maxPending {
+		c.resetLocked(s.id, code)
+		c.flushLocked()
+	} else {
+		s.finishLocked(outcome)
+	}
+}
+
 // sendHeaderLocked sends the response headers. wait is as in waitForRoomLocked.
-func (s *stream) sendHeaderLocked(md metadata.MD, wait func()) error {
+func (s *stream) sendHeaderLocked(md metadata.MD, wait *announcement) error {
 	s.waitForRoomLocked(wait)
 	switch {
 	case s.gone:

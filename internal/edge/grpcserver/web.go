@@ -104,7 +104,7 @@ func (w *web) WriteHeader(code int) {
 }
 
 // sendHeaderLocked sends the response headers. wait is as in waitForRoomLocked.
-func (w *web) sendHeaderLocked(code int, wait func()) error {
+func (w *web) sendHeaderLocked(code int, wait *announcement) error {
 	c := w.conn
 	if w.waitForRoomLocked(wait); w.gone {
 		return contextStatus(w.ctx)

@@ -31,7 +31,11 @@ func (s *Server) admitUnary(ctx context.Context, request any, info *grpc.UnarySe
 		s.audit(ctx, caller, info.FullMethod, request, err)
 		return nil, wire.Status(err)
 	}
-	defer done()
+	if call, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ AtEnd(fn func()) }); ok {
+		call.AtEnd(done) // the answer may be unread for long
+	} else {
+		defer done()
+	}
 	var answer any
 	if err = fits(caller, request); err == nil {
 		answer, err = serve(ctx, request)

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
@@ -62,10 +63,30 @@ func (s *Server) newClientServer(creds credentials.TransportCredentials) (client
 		Credentials: creds, Codec: wire.NewCodec(), HTTP: web, Before: s.before,
 		Unary: []grpc.UnaryServerInterceptor{s.called.unary, s.admitUnary}, Stream: s.admitStream, Failed: s.failed,
 		MaxReceive: s.cfg.MaxMessageBytes, MaxStreams: s.cfg.MaxStreamsPerConnection, MaxHeader: maxHeader,
-		StreamWindow: streamWindow, ConnWindow: connWindow, Hold: s.holdUnread, Turn: s.turn, Flooded: netlimit.Punish,
+		StreamWindow: streamWindow, ConnWindow: connWindow, Hold: s.holdUnread, Unread: s.unreadAnswer, Turn: s.turn, Flooded: netlimit.Punish,
 		HandshakeTimeout: handshakeTimeout, Idle: idleTimeout, Age: s.cfg.MaxConnectionAge, Grace: ageGrace,
 		PingAfter: keepaliveTime, PingTimeout: keepaliveTimeout, PingLeast: keepaliveLeast,
 	})
+}
+
+// countedAnswer is the size from which package etcdapi has counted an encoded answer already, in bytes: twice the size
+// above which it does so, because it counts keys without their frames.
+const countedAnswer = 128 << 10
+
+// unreadAnswer takes an answer of n bytes from the budget of its client, which does not read it.
+func (s *Server) unreadAnswer(ctx context.Context, answer any, n int) (release func(), err error) {
+	if _, ok := answer.(*wire.Encoded); ok && n >= countedAnswer {
+		return nil, nil //nolint:nilnil // there is nothing to release
+	}
+	caller, err := s.cfg.Access.Caller(ctx)
+	if err != nil {
+		caller = nil // the token has expired meanwhile: use the address
+	}
+	holder := authz.Holder(ctx, caller)
+	if err := s.cfg.Budget.Take(holder, budget.Lists, int64(n), 0); err != nil {
+		return nil, wire.Status(err)
+	}
+	return func() { s.cfg.Budget.Give(holder, budget.Lists, int64(n)) }, nil
 }
 
 // turn waits for the turn of a client to compute. Turns are per address, because the caller
