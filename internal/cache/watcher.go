@@ -43,10 +43,14 @@ type Watcher struct {
 	waits   *waiter   // guarded by c.wakeups.mu; see WakeAt
 	place   int32     // guarded by c.wakeups.mu; in entry's list
 	watches int       // guarded by c.wakeups.mu; its count in the status, see Serves
+	skipped int32     // owned by the reader; see Skipped
 	single  bool
 }
 
 const idleBit = 1
+
+// maxSkipped bounds the batches outside the range that one call of Next examines: some 0.1 ms.
+const maxSkipped = 1 << 10
 
 // Watch returns a watcher of r from revision from on, which may lie in the
 // future. r must lie in the cache's range. It fails with a *kv.CompactedError
@@ -154,7 +158,9 @@ func (w *Watcher) Range() kv.Range { return w.r }
 
 // Next returns the next revision that has events in the range, with those
 // events appended to dst, and moves the position past it. It does not block:
-// revision 0 means that no events are pending and that Wake will be called.
+// revision 0 means that Wake will be called once Next may return more. Either no events are
+// pending, or Next has passed so many batches outside the range that other readers come first:
+// then Wake has been called already, and Pending returns true.
 //
 // A watcher that has fallen behind the floor gets a *kv.CompactedError; when
 // the cache stops, ErrRetired. After either, another watcher may resume at
@@ -162,9 +168,11 @@ func (w *Watcher) Range() kv.Range { return w.r }
 func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 	state := w.state.Load()
 	if state&idleBit != 0 {
+		w.skipped = 0
 		return 0, dst, nil
 	}
-	for pos := state >> 1; ; {
+	pos := state >> 1
+	for began := pos; ; {
 		v := w.c.view.Load()
 		if v.retired {
 			return 0, dst, ErrRetired
@@ -175,8 +183,9 @@ func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 				return 0, dst, &kv.CompactedError{Requested: max(w.from, 1), Floor: v.win.floor}
 			}
 			pos = v.win.seek(w.from) // evicted batches are below from: nothing is missed
+			began = pos
 		}
-		for pos < v.win.next {
+		for end := min(v.win.next, began+maxSkipped); pos < end; {
 			e := v.win.at(pos)
 			pos++
 			if e.Revision < w.from {
@@ -185,9 +194,16 @@ func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 			n := len(dst)
 			if dst = e.match(w.r, dst); len(dst) > n {
 				w.from = e.Revision + 1
+				w.skipped = int32(pos - began - 1) //nolint:gosec // at most maxSkipped
 				w.state.Store(pos << 1)
 				return e.Revision, dst, nil
 			}
+		}
+		w.skipped = int32(pos - began) //nolint:gosec // as above
+		if pos < v.win.next {
+			w.state.Store(pos << 1)
+			w.waker.Wake() // the writer does not wake an active watcher
+			return 0, dst, nil
 		}
 		w.state.Store(pos<<1 | idleBit)
 		if w.staysIdle(pos) {
@@ -195,6 +211,12 @@ func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 		}
 	}
 }
+
+// Skipped returns the number of batches outside the range that the last call of Next has examined.
+func (w *Watcher) Skipped() int { return int(w.skipped) }
+
+// Pending reports whether the watcher is active: Next may return events, or has more batches to examine.
+func (w *Watcher) Pending() bool { return w.state.Load()&idleBit == 0 }
 
 // staysIdle reports whether a watcher that has just gone idle at pos may stay
 // idle. If not, staysIdle makes it active at pos again.

@@ -2,6 +2,7 @@ package router
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 type merge struct {
 	cursors []cursor
 	taken   atomic.Int64 // the lowest revision that next holds back; 0: none
+	skipped int          // by the last call of next; see cache.Watcher.Skipped
 }
 
 // cursor is the position in one shard.
@@ -54,6 +56,7 @@ func (m *merge) close() {
 // up to it; until then it returns 0, and held returns the revision.
 func (m *merge) next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 	lowest := kv.Revision(math.MaxInt64)
+	m.skipped = 0
 	for i := range m.cursors {
 		c := &m.cursors[i]
 		if c.revision == 0 {
@@ -61,6 +64,7 @@ func (m *merge) next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 			if c.revision, c.events, err = c.watcher.Next(c.events[:0]); err != nil {
 				return 0, dst, err
 			}
+			m.skipped += c.watcher.Skipped()
 		}
 		if c.revision > 0 {
 			lowest = min(lowest, c.revision)
@@ -91,6 +95,11 @@ func (m *merge) next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 // from the watcher.
 func (c *cursor) lags(revision kv.Revision) bool {
 	return c.revision == 0 && c.watcher.Progress() < revision
+}
+
+// pending reports whether a shard has batches that next has not examined.
+func (m *merge) pending() bool {
+	return slices.ContainsFunc(m.cursors, func(c cursor) bool { return c.revision == 0 && c.watcher.Pending() })
 }
 
 // held returns the revision that next holds back; 0: none.

@@ -241,8 +241,9 @@ func (w *Watch) Close() {
 
 // Next returns the next revision with events in the range, with those events
 // appended to dst. It does not block: revision 0 means that no events are
-// pending and that the waker will be called. Events of one revision come in
-// etcd's order within a shard, and shard after shard in key order.
+// pending, or that many batches were examined (see Pending), and that the waker
+// will be called. Events of one revision come in etcd's order within a shard,
+// and shard after shard in key order.
 //
 // It fails with a *kv.CompactedError when the position is no longer in the
 // window, and with a *kv.UnavailableError when no new source was found in time;
@@ -289,6 +290,33 @@ func (w *Watch) read(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 			return 0, dst, nil
 		}
 	}
+}
+
+// Skipped returns the number of batches outside the range that the last call of Next has examined.
+func (w *Watch) Skipped() int {
+	p := &w.place
+	switch {
+	case w.state.Load() != settled:
+	case p.one != nil:
+		return p.one.Skipped()
+	case p.alone != nil:
+		return p.alone.skipped
+	}
+	return 0
+}
+
+// Pending reports, after Next has returned revision 0, whether Next has more batches to examine. The
+// waker was called.
+func (w *Watch) Pending() bool {
+	p := &w.place
+	switch {
+	case w.state.Load() != settled:
+	case p.one != nil:
+		return p.one.Pending()
+	case p.alone != nil:
+		return p.alone.pending()
+	}
+	return false
 }
 
 // join moves a watch that has caught up to the merged window, after all revisions that it

@@ -227,5 +227,13 @@ func cacheGroup() Group {
 			Name: "late-look-counts", Bug: "a late, earlier read at the same revision increases the age of data", File: "freshness.go",
 			Old: `f.first.at = max(f.first.at, at)`, New: `f.first.at = at`, Tests: "TestFreshness",
 		},
+		{
+			Name: "skip-unbounded", Bug: "one call of Next examines the whole window for a watcher of other keys", File: "watcher.go",
+			Old: `min(v.win.next, began+maxSkipped)`, New: `v.win.next`, Tests: "TestNextSkipsABoundedNumberOfBatches",
+		},
+		{
+			Name: "skip-unwoken", Bug: "a watcher that has passed many batches is not read again", File: "watcher.go",
+			Old: `			w.waker.Wake() // the writer`, New: `			_ = 0 // the writer`, Tests: "TestNextSkipsABoundedNumberOfBatches",
+		},
 	}}
 }

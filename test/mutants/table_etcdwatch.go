@@ -219,5 +219,10 @@ func etcdwatchGroup() Group {
 			Name: "left-counts", Bug: "counts the watches of an abandoned stream against their caller's limit", File: "stream.go",
 			Old: "\tfor _, w := range s.watches {\n\t\tauthz.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)\n\t}\n", New: "", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller", Package: "internal/edge/etcdapi",
 		},
+		{
+			Name: "skipped-not-counted-etcd", Bug: "a turn of a watch of etcd's API examines any number of batches of other keys", File: "reader.go",
+			Old: `		skipped += r.inner.Skipped()
+`, New: "", Tests: "TestATurnSkipsABoundedNumberOfBatches",
+		},
 	}}
 }

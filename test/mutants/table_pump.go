@@ -95,5 +95,9 @@ func pumpGroup() Group {
 			Name: "pump-wait-unsaid", Bug: "a send that waits for the stream's window does not report it", File: "../grpcserver/send.go",
 			Old: "if s.announceLocked(wait); !s.gone {\n\t\t\t\ts.sendable.Wait()", New: "if !s.gone {\n\t\t\t\ts.sendable.Wait()", Tests: "TestAStreamThatIsNotRead",
 		},
+		{
+			Name: "reads-cost-nothing", Bug: "events that a task reads and does not send do not end its turn", File: "pump.go",
+			Old: `own.sent += n * readBytes`, New: `_ = own`, Tests: "TestReadEventsEndATurn",
+		},
 	}}
 }

@@ -182,7 +182,8 @@ func (r *reader) run(own *pump.Scratch) (again bool) {
 // in etcd when a watch catches up (mvcc/watchable_store.go, syncWatchers). No revision is split.
 func (r *reader) events(own *pump.Scratch) (again bool) {
 	ready, last, size := own.Events[:0], kv.Revision(0), 0 // read, and not sent yet
-	sent := 0
+	sent, skipped := 0, 0
+	defer func() { own.Read(skipped) }()
 	send := func() {
 		if last > 0 {
 			sent += r.send(own, last, ready)
@@ -190,8 +191,9 @@ func (r *reader) events(own *pump.Scratch) (again bool) {
 			ready, last, size = ready[:0], 0, 0
 		}
 	}
-	for n := 0; sent < passBytes && n < passRevisions && !r.s.failed; n++ {
+	for n := 0; sent < passBytes && n < passRevisions && skipped < passSkipped && !r.s.failed; n++ {
 		revision, events, err := r.inner.Next(ready)
+		skipped += r.inner.Skipped()
 		if cap(events) > cap(own.Events) && cap(events) <= 4096 {
 			own.Events = events
 		}
@@ -225,14 +227,14 @@ func (r *reader) events(own *pump.Scratch) (again bool) {
 	return !r.s.failed
 }
 
-// idle ends a turn without pending events, or after an error of the window. It reports whether
-// to run again at once.
+// idle ends a turn without pending events, before more batches are examined, or after an error of the
+// window. It reports whether to run again at once.
 func (r *reader) idle(err error) (again bool) {
 	switch {
 	case r.s.failed:
 	case err != nil:
 		r.leave(err)
-	default:
+	case !r.inner.Pending(): // else the window has woken the task
 		r.join()
 	}
 	return false

@@ -6,8 +6,11 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
+	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
 // A reader sends nothing to watches that are cancelled or ending, and continues with the other
@@ -75,5 +78,44 @@ func TestAWatchLeavesItsNewReader(t *testing.T) {
 	w.follow()
 	if w.reader.remove(w); len(w.reader.watches) > 0 {
 		t.Error("the watch is still in its reader")
+	}
+}
+
+// A turn of a reader examines a bounded number of batches without events of its watches. It reads all events in
+// the next turns.
+func TestATurnSkipsABoundedNumberOfBatches(t *testing.T) {
+	const batches = 40_000
+	h := cachetest.New()
+	n := cachetest.NewNode("here", h, func(c *cache.Config) { c.WindowBytes = 1 << 30 })
+	defer n.Stop()
+	n.Use(cachetest.Map(1, nil, "here"))
+	<-n.Replica(1).Ready()
+	from := h.Now() + 1
+	for i := range batches {
+		key := "a"
+		if i%500 == 0 {
+			key = "b"
+		}
+		h.Commit(cachetest.Put(key, "1"))
+	}
+	if err := n.Replica(1).WaitProgress(t.Context(), h.Now()); err != nil {
+		t.Fatal(err)
+	}
+	s := new(stream)
+	// The filter drops the events, so that the test needs no stream of a client.
+	r := &reader{s: s, readerKind: readerKind{rng: kv.Single("b"), noPut: true}, watches: []*watch{{s: s}}}
+	var err error
+	shards := router.New(router.Config{Shards: n, Clock: h, Self: "here"})
+	if r.inner, err = shards.Watch(t.Context(), router.WatchRequest{Range: r.rng, From: from}, r); err != nil {
+		t.Fatal(err)
+	}
+	defer r.inner.Close()
+	turns := 0
+	for last := from - 1; r.reached() < h.Now(); turns++ {
+		r.run(&pump.Scratch{})
+		if n := r.reached() - last; n > passSkipped+2<<10 || n == 0 {
+			t.Fatalf("turn %d has examined %d batches", turns, n)
+		}
+		last = r.reached()
 	}
 }

@@ -19,11 +19,13 @@ import (
 
 // Bounds of one pass of the pump for one watch, before the other watches of the
 // connection run: about passBytes, and at most passRevisions, so that the other
-// watches can reuse the cached encodings. Revisions that are ready together share a
+// watches can reuse the cached encodings, and about passSkipped batches without events
+// of the watch. Revisions that are ready together share a
 // message of up to messageBytes: the limit of a frame, and of a cached encoding.
 const (
 	passBytes     = 256 << 10
 	passRevisions = 32
+	passSkipped   = 4 << 10
 	messageBytes  = 16 << 10
 )
 

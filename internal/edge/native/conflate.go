@@ -93,7 +93,9 @@ func (w *watch) conflate(own *pump.Scratch) (again bool) {
 		w.resync.since, _ = w.position()
 		l.keys, l.revision, l.upTo = make(map[string]*kv.KeyValue), 0, w.inner.Newest()
 	}
-	for looked := 0; looked < collectEvents; {
+	looked := 0
+	defer func() { own.Read(looked) }()
+	for looked < collectEvents {
 		revision, events, err := w.inner.Next(own.Events[:0])
 		if err != nil {
 			return w.fall(err)
@@ -105,7 +107,7 @@ func (w *watch) conflate(own *pump.Scratch) (again bool) {
 				l.keys[string(e.KV.Key())] = e.KV
 			}
 		}
-		looked += 1 + len(events)
+		looked += 1 + len(events) + w.inner.Skipped()
 		clear(events)
 		if revision == 0 {
 			if !w.inner.WakeAt(l.upTo) { // a shard lags: WakeAt has asked it for its progress

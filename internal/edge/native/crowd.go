@@ -37,10 +37,12 @@ type crowd struct {
 }
 
 // Bounds of a turn, in addition to passBytes. The bytes of a parcel count once, its
-// deliveries count once for each watch.
+// deliveries count once for each watch. Skipped batches have no events of the reader that
+// examines them.
 const (
 	crowdBytes      = 4 * passBytes
 	crowdDeliveries = 16 << 10
+	crowdSkipped    = 4 << 10
 )
 
 func (c *crowd) start(s *stream) {
@@ -121,6 +123,7 @@ func (c *crowd) run(own *pump.Scratch) (again bool) {
 		r.join()
 	}
 	again = !all && c.rest(p.unread, p.unfinished)
+	own.Read(p.skipped)
 	p.reset()
 	return again && !c.s.failed
 }
@@ -136,7 +139,7 @@ func (c *crowd) read(p *parcels, own *pump.Scratch) bool {
 	// first ones, fewer would split the parcels of watches at the same position.
 	depth := max(1, crowdDeliveries/2/max(1, len(list)))
 	for i, r := range list {
-		if p.bytes >= crowdBytes || p.deliveries >= crowdDeliveries {
+		if p.bytes >= crowdBytes || p.deliveries >= crowdDeliveries || p.skipped >= crowdSkipped {
 			p.unread = append(p.unread, list[i:]...)
 			break
 		}
@@ -157,10 +160,14 @@ func (c *crowd) readOne(r *reader, depth int, p *parcels, own *pump.Scratch) {
 	}
 	for n := 1; ; n++ {
 		revision, events, err := r.Next(p.events)
+		p.skipped += r.Skipped()
 		switch {
 		case err != nil:
 			c.send(p, own)
 			r.fall(err)
+			return
+		case revision == 0 && r.Pending():
+			p.unfinished = append(p.unfinished, r)
 			return
 		case revision == 0:
 			p.done = append(p.done, r)
@@ -168,7 +175,7 @@ func (c *crowd) readOne(r *reader, depth int, p *parcels, own *pump.Scratch) {
 		}
 		p.add(r, revision, events)
 		r.at = revision
-		if n >= depth || p.bytes >= passBytes || p.deliveries >= crowdDeliveries {
+		if n >= depth || p.bytes >= passBytes || p.deliveries >= crowdDeliveries || p.skipped >= crowdSkipped {
 			p.horizon = min(p.horizon, revision)
 		}
 		if revision >= p.horizon {
@@ -240,10 +247,10 @@ type parcels struct {
 	ids    []int64            // scratch
 
 	// State of the turn. horizon is the revision at which readers stop.
-	bytes, deliveries  int
-	horizon            kv.Revision
-	unread, unfinished []*reader
-	done               []*reader // have read everything
+	bytes, deliveries, skipped int
+	horizon                    kv.Revision
+	unread, unfinished         []*reader
+	done                       []*reader // have read everything
 }
 
 // parcelSlots is the number of hash slots of find: so many consecutive revisions do not collide.
@@ -355,5 +362,5 @@ func (p *parcels) reset() {
 	if cap(p.list) > keptParcels || cap(p.events) > 8*keptParcels {
 		p.list, p.events = nil, nil
 	}
-	p.bytes, p.deliveries, p.horizon = 0, 0, math.MaxInt64
+	p.bytes, p.deliveries, p.skipped, p.horizon = 0, 0, 0, math.MaxInt64
 }

@@ -123,7 +123,7 @@ type Scratch struct {
 	again  []*Task
 	buf    []byte   // messages that are not yet handed over
 	parts  [][]byte // arguments of SendFramed
-	sent   int      // bytes of the turn, plus taskBytes for each run
+	sent   int      // bytes of the turn, plus taskBytes for each run and readBytes for each event of Read
 }
 
 // Bounds of a pump's work before other work gets its turn.
@@ -138,6 +138,8 @@ const (
 	visitSteps = 4
 	// taskBytes is the cost of each run of a task in bytes, in addition to the sent bytes: some 0.6 µs.
 	taskBytes = 512
+	// readBytes is the cost of an event, or a batch, that a task reads and does not send, in bytes.
+	readBytes = 64
 	// turnSteps is the cost of a visit in a turn of Pumps.Turn, in visits: a pump yields after two of them.
 	turnSteps = 16
 	// maxVisit bounds the stream turns of a visit, before its bytes leave.
@@ -422,6 +424,9 @@ func (c *Conn) goOnLocked() {
 		c.callLocked()
 	}
 }
+
+// Read counts events, or batches, that a task has read and does not send: a turn ends after some 4,000.
+func (own *Scratch) Read(n int) { own.sent += n * readBytes }
 
 // holdUp is called before a send blocks. Another pump replaces this one, and serves the
 // connection's other streams.

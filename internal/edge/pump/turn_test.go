@@ -97,3 +97,38 @@ func TestATaskThatHasMoreToDoAndIsWoken(t *testing.T) {
 		pumps.Wait()
 	})
 }
+
+// A task that reads much without sending ends the turn of its stream, before the stream's other tasks.
+func TestReadEventsEndATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pumps pump.Pumps
+		c := &connection{}
+		one, two := pumps.OpenAt("a", &transport{c: c}), pumps.OpenAt("a", &transport{c: c})
+		var order []string
+		var starts, first, second, other pump.Task
+		add := func(task *pump.Task, s *pump.Stream, name string, reads int) {
+			task.Init(s, func(own *pump.Scratch) bool {
+				order = append(order, name)
+				own.Read(reads)
+				return false
+			})
+		}
+		add(&first, one, "first", 5000)
+		add(&second, one, "second", 0)
+		add(&other, two, "other", 0)
+		starts.Init(one, func(*pump.Scratch) bool {
+			first.Start()
+			second.Start()
+			other.Start()
+			return false
+		})
+		starts.Start()
+		synctest.Wait()
+		if want := []string{"first", "other", "second"}; !slices.Equal(order, want) {
+			t.Errorf("got %q, want %q", order, want)
+		}
+		one.Close()
+		two.Close()
+		pumps.Wait()
+	})
+}
