@@ -28,7 +28,8 @@ const (
 	// Lists are the answers to large lists of etcd's API that are being sent, and other answers that clients
 	// do not read.
 	Lists
-	// CatchUps are the parts of etcd's log for watches of etcd's API that start before the window.
+	// CatchUps are the parts of etcd's log for watches of etcd's API that start before the window, and the keys
+	// of the next updates of conflated watches.
 	CatchUps
 	// Replies are the answers to creates and cancels on etcd's Watch streams that clients have not read yet.
 	Replies

@@ -258,5 +258,13 @@ func nativeGroup() Group {
 			Old: `		p.skipped += r.Skipped()
 `, New: "", Tests: "TestATurnSkipsABoundedNumberOfBatches",
 		},
+		{
+			Name: "collected-unbounded", Bug: "conflated watches collect any number of keys for clients that do not read", File: "conflate.go",
+			Old: `for l.size > max(l.taken, freeCollected) {`, New: `for false {`, Tests: "TestCollectedKeysAreBounded",
+		},
+		{
+			Name: "collected-held", Bug: "the bytes of a sent unit do not return to the budget", File: "conflate.go",
+			Old: `if l.taken > 0 {`, New: `if false {`, Tests: "TestCollectedKeysAreBounded",
+		},
 	}}
 }

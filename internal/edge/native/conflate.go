@@ -5,6 +5,7 @@ import (
 	"time"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
@@ -48,23 +49,55 @@ type latest struct {
 	upTo     kv.Revision             // all shards must reach it: the newest revision when collecting began
 	body     *router.Body            // being sent
 	place    router.Place
+	// size is the memory of keys, without the values, which the window shares. taken of it are the
+	// budget's. body takes less.
+	size, taken int64
 }
 
 // collectEvents is the number of events examined before the connection's other
 // watches run.
 const collectEvents = 10_000
 
+const (
+	// keyCost is the memory of a collected key in addition to its bytes.
+	keyCost = 96
+	// freeCollected is the size up to which a unit takes nothing from the budget, and collectStep the number
+	// of bytes that it takes at a time.
+	freeCollected = 4 << 10
+	collectStep   = 64 << 10
+)
+
 // collecting reports whether events were read from the window that the client has not received.
 func (l *latest) collecting() bool { return l.keys != nil || l.body != nil }
 
-// drop discards the collected keys.
-func (l *latest) drop() { l.keys, l.body = nil, nil }
-
-func (l *latest) stop() {
-	l.drop()
-	if l.timer != nil {
-		l.timer.Stop()
+// dropLatest discards the collected keys, and returns their bytes to the budget.
+func (w *watch) dropLatest() {
+	l := &w.latest
+	if l.taken > 0 {
+		w.s.api.cfg.Budget.Give(w.s.holder, budget.CatchUps, l.taken)
 	}
+	l.keys, l.body, l.size, l.taken = nil, nil, 0, 0
+}
+
+// collect adds an event to the next unit. It reports whether the budget has the bytes. Units may fill half of the
+// share: clients that do not read hold them for any time, and the watches of etcd's API use the other half.
+func (w *watch) collect(e *kv.Event) bool {
+	l, key := &w.latest, string(e.KV.Key())
+	item, n := e.KV, len(l.keys)
+	if e.Type == kv.Delete {
+		item = nil
+	}
+	if l.keys[key] = item; len(l.keys) > n {
+		l.size += int64(keyCost + len(key))
+	}
+	b := w.s.api.cfg.Budget
+	for l.size > max(l.taken, freeCollected) {
+		if b.Held(budget.CatchUps)+collectStep > b.Share(budget.CatchUps)/2 || !b.Grow(w.s.holder, budget.CatchUps, collectStep, 0) {
+			return false
+		}
+		l.taken += collectStep
+	}
+	return true
 }
 
 // sentNow records that a unit was sent, and starts the next interval.
@@ -101,10 +134,10 @@ func (w *watch) conflate(own *pump.Scratch) (again bool) {
 			return w.fall(err)
 		}
 		for _, e := range events {
-			if e.Type == kv.Delete {
-				l.keys[string(e.KV.Key())] = nil
-			} else {
-				l.keys[string(e.KV.Key())] = e.KV
+			if !w.collect(e) { // a delta, of which few exist at a time, has the same content
+				clear(events)
+				w.resync.least = max(w.at, w.resync.since)
+				return w.fallBack(w.delta())
 			}
 		}
 		looked += 1 + len(events) + w.inner.Skipped()
@@ -126,7 +159,7 @@ func (w *watch) conflate(own *pump.Scratch) (again bool) {
 func (w *watch) collected() (again bool) {
 	l := &w.latest
 	if len(l.keys) == 0 {
-		l.keys = nil
+		w.dropLatest()
 		return false
 	}
 	l.body, l.place = bodyOf(w.in.lineage, l.revision, l.keys), router.Place{}
@@ -150,8 +183,8 @@ func (w *watch) sendLatest() (again bool) {
 	l.place = next
 	units := 0
 	if part.End {
-		w.at, units = l.body.Revision, 1
-		l.body = nil
+		w.at, units = part.Revision, 1
+		w.dropLatest()
 		l.sentNow(w.interval)
 	}
 	m := wire.WatchSync(w.id, wire.NewSyncPart(part))

@@ -80,7 +80,12 @@ func (w *watch) fall(err error) (again bool) {
 		w.finish(ended(err, w.s.api.cfg.Router.Elsewhere(w.rng)))
 		return false
 	}
-	w.latest.drop()
+	return w.fallBack(key)
+}
+
+// fallBack continues the watch with a sync batch instead of the window.
+func (w *watch) fallBack(key syncbatch.Key) (again bool) {
+	w.dropLatest()
 	w.close()
 	w.phase = syncing
 	w.join(key)

@@ -168,7 +168,10 @@ func (w *watch) begins(key syncbatch.Key) {
 // release releases the resources of the watch. The task must be closed or be the caller.
 func (w *watch) release() {
 	w.leave()
-	w.latest.stop()
+	w.dropLatest()
+	if t := w.latest.timer; t != nil {
+		t.Stop()
+	}
 	if l := w.resync.opened.Swap(&opened{}); l != nil && l.inner != nil {
 		l.inner.Close()
 	}
