@@ -171,8 +171,8 @@ func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 		w.skipped = 0
 		return 0, dst, nil
 	}
-	pos := state >> 1
-	for began := pos; ; {
+	skipped := int32(0)
+	for pos := state >> 1; ; {
 		v := w.c.view.Load()
 		if v.retired {
 			return 0, dst, ErrRetired
@@ -183,9 +183,8 @@ func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 				return 0, dst, &kv.CompactedError{Requested: max(w.from, 1), Floor: v.win.floor}
 			}
 			pos = v.win.seek(w.from) // evicted batches are below from: nothing is missed
-			began = pos
 		}
-		for end := min(v.win.next, began+maxSkipped); pos < end; {
+		for pos < v.win.next {
 			e := v.win.at(pos)
 			pos++
 			if e.Revision < w.from {
@@ -194,17 +193,18 @@ func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 			n := len(dst)
 			if dst = e.match(w.r, dst); len(dst) > n {
 				w.from = e.Revision + 1
-				w.skipped = int32(pos - began - 1) //nolint:gosec // at most maxSkipped
+				w.skipped = skipped
 				w.state.Store(pos << 1)
 				return e.Revision, dst, nil
 			}
+			if skipped++; skipped >= maxSkipped && pos < v.win.next {
+				w.skipped = skipped
+				w.state.Store(pos << 1)
+				w.waker.Wake() // the writer does not wake an active watcher
+				return 0, dst, nil
+			}
 		}
-		w.skipped = int32(pos - began) //nolint:gosec // as above
-		if pos < v.win.next {
-			w.state.Store(pos << 1)
-			w.waker.Wake() // the writer does not wake an active watcher
-			return 0, dst, nil
-		}
+		w.skipped = skipped
 		w.state.Store(pos<<1 | idleBit)
 		if w.staysIdle(pos) {
 			return 0, dst, nil

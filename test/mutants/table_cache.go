@@ -229,11 +229,11 @@ func cacheGroup() Group {
 		},
 		{
 			Name: "skip-unbounded", Bug: "one call of Next examines the whole window for a watcher of other keys", File: "watcher.go",
-			Old: `min(v.win.next, began+maxSkipped)`, New: `v.win.next`, Tests: "TestNextSkipsABoundedNumberOfBatches",
+			Old: `skipped >= maxSkipped && pos < v.win.next`, New: `false`, Tests: "TestNextSkipsABoundedNumberOfBatches",
 		},
 		{
 			Name: "skip-unwoken", Bug: "a watcher that has passed many batches is not read again", File: "watcher.go",
-			Old: `			w.waker.Wake() // the writer`, New: `			_ = 0 // the writer`, Tests: "TestNextSkipsABoundedNumberOfBatches",
+			Old: `w.waker.Wake() // the writer`, New: `_ = 0 // the writer`, Tests: "TestNextSkipsABoundedNumberOfBatches",
 		},
 	}}
 }
