@@ -132,7 +132,7 @@ func TestDemand(t *testing.T) {
 	run(t, c)
 	want := requested(s.request(t))
 	s.play(begin(10, 11), ready())
-	follows(t, c, 10)
+	<-c.Ready() // to wait for the revision would request it
 	w := watch(t, c, all, 11, &wakes{})
 	for _, revision := range []kv.Revision{20, 50, 30} {
 		w.WakeAt(revision)
