@@ -25,8 +25,8 @@ type Use uint8
 const (
 	// WatchKeys are the keys of open watches of both APIs.
 	WatchKeys Use = iota
-	// Lists are the answers to large lists of etcd's API that are being sent, and other answers that clients
-	// do not read.
+	// Lists are the answers to large lists of etcd's API that are being sent, or that clients have not read
+	// yet.
 	Lists
 	// CatchUps are the parts of etcd's log for watches of etcd's API that start before the window, and the keys
 	// of the next updates of conflated watches.
@@ -35,7 +35,8 @@ const (
 	Replies
 	// JSON are requests and answers of the JSON API.
 	JSON
-	// Requests are gRPC requests that are incomplete, or wait for etcd's answer.
+	// Requests are gRPC requests that are incomplete, or wait for etcd's answer, and other answers that clients
+	// do not read.
 	Requests
 	// Fetches are keys of other nodes' shards, for lists and native watches.
 	Fetches
@@ -55,7 +56,7 @@ func (u Use) String() string {
 func (u Use) text() string {
 	return [...]string{
 		"the keys of watches", "lists that clients have not read yet", "watches that catch up",
-		"replies that clients have not read yet", "requests and answers in JSON", "requests that are incomplete or wait for etcd",
+		"replies that clients have not read yet", "requests and answers in JSON", "requests that are incomplete or wait for etcd, and unread responses",
 		"keys from other nodes", "open watches",
 	}[u]
 }

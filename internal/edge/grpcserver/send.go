@@ -100,7 +100,8 @@ func (s *stream) waitLocked(wait *announcement, large bool) error {
 			s.place = c.blocked.PushBack(s)
 			c.grantLocked()
 			s.flushLocked(large) // after it has queued: it also writes the frames of others
-			if s.place != nil {
+			// An answer is announced if the client, and not another sender, holds it up.
+			if s.place != nil && (wait == nil || wait.answer == nil || c.window <= 0 || c.stalled) {
 				s.announceLocked(wait)
 			}
 			for s.place != nil && !s.gone {

@@ -141,14 +141,23 @@ func (s *Server) before(ctx context.Context, method string) error {
 
 // mayNeed fails unless the caller has a right without which the method refuses every request.
 func mayNeed(ctx context.Context, caller *authz.Caller, method string) error {
-	switch method {
-	case etcdserverpb.KV_Range_FullMethodName, etcdserverpb.KV_RangeStream_FullMethodName,
-		shardwatchv1.CacheService_List_FullMethodName, shardwatchv1.CacheService_Get_FullMethodName:
+	switch {
+	case reads(method):
 		return caller.MaySome(ctx, policy.Read)
-	case etcdserverpb.KV_Put_FullMethodName, etcdserverpb.KV_DeleteRange_FullMethodName:
+	case method == etcdserverpb.KV_Put_FullMethodName, method == etcdserverpb.KV_DeleteRange_FullMethodName:
 		return caller.MaySome(ctx, policy.Write)
 	}
 	return caller.Known(ctx)
+}
+
+// reads reports whether a method only reads keys.
+func reads(method string) bool {
+	switch method {
+	case etcdserverpb.KV_Range_FullMethodName, etcdserverpb.KV_RangeStream_FullMethodName,
+		shardwatchv1.CacheService_List_FullMethodName, shardwatchv1.CacheService_Get_FullMethodName:
+		return true
+	}
+	return false
 }
 
 // failed slows down a caller that is refused repeatedly.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
+	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -73,9 +75,13 @@ func (s *Server) newClientServer(creds credentials.TransportCredentials) (client
 // above which it does so, because it counts keys without their frames.
 const countedAnswer = 128 << 10
 
-// unreadAnswer takes an answer of n bytes from the budget of its client, which does not read it.
+// freeUnread is the largest unread answer that takes nothing from the budget, in bytes: its call takes more.
+const freeUnread = 4 << 10
+
+// unreadAnswer takes an answer of n bytes from the budget of its client, which does not read it. The bytes count as
+// those of requests: a client that slowly reads its list may use all of its part of the lists.
 func (s *Server) unreadAnswer(ctx context.Context, answer any, n int) (release func(), err error) {
-	if _, ok := answer.(*wire.Encoded); ok && n >= countedAnswer {
+	if _, ok := answer.(*wire.Encoded); n <= freeUnread || ok && n >= countedAnswer {
 		return nil, nil //nolint:nilnil // there is nothing to release
 	}
 	caller, err := s.cfg.Access.Caller(ctx)
@@ -83,10 +89,15 @@ func (s *Server) unreadAnswer(ctx context.Context, answer any, n int) (release f
 		caller = nil // the token has expired meanwhile: use the address
 	}
 	holder := authz.Holder(ctx, caller)
-	if err := s.cfg.Budget.Take(holder, budget.Lists, int64(n), 0); err != nil {
+	if err := s.cfg.Budget.Take(holder, budget.Requests, int64(n), 0); err != nil {
+		method, _ := grpc.Method(ctx)
+		var full *kv.LimitError
+		if errors.As(err, &full) && !reads(method) { // without a delay after which to try again: the client decides
+			err = &kv.LimitError{Limit: full.Limit, Max: full.Max, Detail: "the call was executed, but its response is lost: " + full.Detail}
+		}
 		return nil, wire.Status(err)
 	}
-	return func() { s.cfg.Budget.Give(holder, budget.Lists, int64(n)) }, nil
+	return func() { s.cfg.Budget.Give(holder, budget.Requests, int64(n)) }, nil
 }
 
 // turn waits for the turn of a client to compute. Turns are per address, because the caller
