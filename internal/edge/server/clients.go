@@ -91,13 +91,19 @@ func (s *Server) unreadAnswer(ctx context.Context, answer any, n int) (release f
 	holder := authz.Holder(ctx, caller)
 	if err := s.cfg.Budget.Take(holder, budget.Requests, int64(n), 0); err != nil {
 		method, _ := grpc.Method(ctx)
-		var full *kv.LimitError
-		if errors.As(err, &full) && !reads(method) { // without a delay after which to try again: the client decides
-			err = &kv.LimitError{Limit: full.Limit, Max: full.Max, Detail: "the call was executed, but its response is lost: " + full.Detail}
-		}
-		return nil, wire.Status(err)
+		return nil, wire.Status(lost(method, err))
 	}
 	return func() { s.cfg.Budget.Give(holder, budget.Requests, int64(n)) }, nil
+}
+
+// lost returns the error of a call whose answer the budget has refused with err. For a call that may write, the error
+// says that it was executed and has no retry delay: the client decides whether to write again.
+func lost(method string, err error) error {
+	var full *kv.LimitError
+	if reads(method) || !errors.As(err, &full) {
+		return err
+	}
+	return &kv.LimitError{Limit: full.Limit, Max: full.Max, Detail: "the call was executed, but its response is lost: read the pending responses"}
 }
 
 // turn waits for the turn of a client to compute. Turns are per address, because the caller
